@@ -15,6 +15,10 @@ _PART = re.compile(r"\w+|[^\w\s]|\n")
 _LONG = re.compile(r"0[xXoObB][0-9a-fA-F_]{250}")
 
 
+class TooManyPartsError(SyntaxError):
+    """A file whose tree would fill the memory."""
+
+
 def parse(text: str, filename: str = "<source>") -> ast.Module:
     """Return the tree of a module.
 
@@ -23,7 +27,9 @@ def parse(text: str, filename: str = "<source>") -> ast.Module:
             with; ValueError, RecursionError and MemoryError as ``ast.parse`` does.
     """
     if len(text) > MOST_PARTS and sum(1 for _ in islice(_PART.finditer(text), MOST_PARTS + 1)) > MOST_PARTS:
-        raise SyntaxError(f"more than {MOST_PARTS:,} words and signs are too many for one file", (filename, 1, 1, None))
+        raise TooManyPartsError(
+            f"more than {MOST_PARTS:,} words and signs are too many for one file", (filename, 1, 1, None)
+        )
     tree = ast.parse(text, filename=filename)
     if _LONG.search(text):
         for node in ast.walk(tree):

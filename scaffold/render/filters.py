@@ -11,6 +11,7 @@ import keyword
 import math
 import re
 import shlex
+import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -221,6 +222,17 @@ def imported(value: Any) -> str:
     return str(value)
 
 
+def own_import(value: Any) -> str:
+    """Return ``value`` unchanged as `imported` does, or when it is a public module of a pipeline's own package."""
+    parts = dotted(value).split(".")
+    if parts[0] in PACKAGES:
+        return imported(value)
+    known = parts[0] in sys.stdlib_module_names or parts[0] in ("torch", "numpy", "vllm", "verl", "pip", "setuptools")
+    if len(parts) < 2 or known or any(part.startswith("_") for part in parts):
+        raise ValueError(f"{_shown(value)} is no public module of a pipeline's own")
+    return str(value)
+
+
 def model_part(value: Any) -> str:
     """Return ``value`` unchanged when it is what a tiny checkpoint may construct.
 
@@ -246,7 +258,7 @@ def wrap(value: Any, width: int = 100, prefix: str = "") -> str:
 
 
 _SOURCE_TEXT = (py, tuple_py, long_py, sh, yaml, toml, comment, docstring, cell, span, prose, words, path, identifier,
-                dotted, imported, model_part, expression, function, import_line, module)  # fmt: skip
+                dotted, imported, own_import, model_part, expression, function, import_line, module)  # fmt: skip
 
 
 def filters() -> dict[str, Callable[..., Any]]:

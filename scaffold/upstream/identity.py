@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 
-from scaffold.errors import ScaffoldError
 from scaffold.upstream.at_hand import at_hand
 from scaffold.upstream.builds import base_of, keep
 from scaffold.upstream.own_pipeline import JoinedSource
@@ -15,8 +14,10 @@ from scaffold.upstream.source import PACKAGE, UpstreamSource
 def identified(source: UpstreamSource) -> UpstreamSource:
     """Return the source with its own version where it is no release, and keep what it is made of.
 
+    A folder that gives no number of itself stays as it is: its version is not known.
+
     Raises:
-        ScaffoldError: a folder gives no number of itself, or the cache cannot be written.
+        ScaffoldError: the cache cannot be written.
     """
     beside = source.beside if isinstance(source, JoinedSource) else {}
     base = source.base if isinstance(source, JoinedSource) else source
@@ -24,7 +25,9 @@ def identified(source: UpstreamSource) -> UpstreamSource:
         return source
     from packaging.version import Version
 
-    number = _number(base)
+    if base.version is None:
+        return source
+    number = base_of(base.version).partition("+")[0]
     own = base.digest is None and not _is_release(base, number)
     if not own and not beside:
         return source
@@ -36,16 +39,6 @@ def identified(source: UpstreamSource) -> UpstreamSource:
     keep(version, number, packages)
     source.version = version
     return source
-
-
-def _number(source: UpstreamSource) -> str:
-    """The number of a source: what its build wrote."""
-    if source.version is not None:
-        return base_of(source.version).partition("+")[0]
-    raise ScaffoldError(
-        f"vllm-omni {source.label} gives no version of itself",
-        hint=f"write the release that it comes from into {PACKAGE}/_version.py, such as version = '0.30.0'",
-    )
 
 
 def _is_release(source: UpstreamSource, number: str) -> bool:

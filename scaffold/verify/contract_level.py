@@ -208,7 +208,7 @@ def _from_event(entry: ContractEntry, event: dict[str, Any]) -> CheckResult:
 @contextmanager
 def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[Iterator[dict[str, Any]]]:
     """Start a host and give its events; an import that fails to end, and a host that dies, are events too."""
-    token = secrets.token_hex(8)
+    token = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="omni-scaffold-verify-") as folder:
         contracts = [asdict(entry) for entry in entries]
         log = Path(folder, "host.log")
@@ -245,11 +245,12 @@ class HostProcess:
 def start_host(job: dict[str, Any], log: Path) -> HostProcess:
     """Start ``child/host.py`` in a session of its own, its output going to ``log``."""
     reader, writer = os.pipe()
+    mark = secrets.token_hex(8)  # of the processes, which see it; the token is the host's own
     with log.open("wb") as output:
         process = child_process.start(
             [sys.executable, str(HOST), str(writer)],
             cwd=log.parent,
-            variables=_environment(job["token"]),
+            variables=_environment(mark),
             stdin=child_process.PIPE,
             stdout=output,
             stderr=child_process.SAME_AS_OUTPUT,
@@ -261,7 +262,7 @@ def start_host(job: dict[str, Any], log: Path) -> HostProcess:
     with suppress(BrokenPipeError):
         process.stdin.write(json.dumps(job).encode())
         process.stdin.close()
-    return HostProcess(reader, lambda: end_process(process, job["token"]), lambda: process.poll() is None)
+    return HostProcess(reader, lambda: end_process(process, mark), lambda: process.poll() is None)
 
 
 def _environment(mark: str) -> dict[str, str]:

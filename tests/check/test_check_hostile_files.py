@@ -101,9 +101,9 @@ def test_pipe_in_the_place_of_a_file_does_not_block(toy: Path) -> None:
     assert found(toy) == [("OSC003", 1)]
 
 
-def test_hundred_thousand_lines_are_read(toy: Path) -> None:
+def test_ten_thousand_lines_are_read(toy: Path) -> None:
     function = "def f{0}(a, b):\n    c = a + b\n    return [c, {{'k': a}}, f'{{b}}']\n\n\n"
-    (toy / "extra.py").write_text("".join(function.format(n) for n in range(20_000)))
+    (toy / "extra.py").write_text("".join(function.format(n) for n in range(2_000)))
     assert found(toy) == []
 
 

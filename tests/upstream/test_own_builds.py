@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,8 +129,10 @@ def test_a_pipeline_beside_a_release_is_kept_without_the_release(tmp_path: Path,
     assert resolve_pipeline(locate(version), name).module == "lantern.pipe"
 
 
-def test_a_folder_without_a_version_asks_for_one(tmp_path: Path) -> None:
+def test_a_folder_without_a_version_is_read_and_has_no_environment(
+    tmp_path: Path, scaffold_cli: Callable[..., Any]
+) -> None:
     (tree(tmp_path / "tree") / "vllm_omni/_version.py").unlink()
-    with pytest.raises(ScaffoldError, match="gives no version of itself") as caught:
-        identified(locate(str(tmp_path / "tree")))
-    assert "_version.py" in str(caught.value.hint)
+    assert identified(locate(str(tmp_path / "tree"))).version is None
+    said = scaffold_cli("env", "rollout", "--vllm-omni", tmp_path / "tree").refusal()
+    assert "gives no version of itself; write the release that it comes from into vllm_omni/_version.py" in said

@@ -162,13 +162,13 @@ def ends(pid: int) -> bool:
 
 
 LEAVES = """
-import os, time
+import os
 if os.fork() == 0:
     os.setsid()
     if os.fork():
         os._exit(0)
     open({mark!r}, "w").write(str(os.getpid()))
-    time.sleep(1000)
+    os.execve("/bin/sleep", ["sleep", "1000"], {{}})
 """
 
 

@@ -161,7 +161,7 @@ BUGS = {
     "gradient-checkpointing": (
         "OmniGen2Pipeline",
         RUNTIME + "module.py",
-        "        super().enable_gradient_checkpointing(gradient_checkpointing_func)\n",
+        "        super().enable_gradient_checkpointing(gradient_checkpointing_func)  # type: ignore[misc]\n",
         "",
     ),
     # Branches of an edit in another order than that of the expression.

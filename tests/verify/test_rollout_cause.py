@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from scaffold.verify.rollout.engine_side import cause, data_script
+from scaffold.verify.rollout.check import Check, Measurement
+from scaffold.verify.rollout.engine_side import cause, data_script, main
 from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.recorder import StepTaken, step_at
 from scaffold.verify.rollout.engine_side.training import filled
@@ -91,8 +94,8 @@ def test_prompts_are_those_of_the_data_script(tmp_path: Path) -> None:
     script.write_text(SCRIPT, encoding="utf-8")
     rows = data_script.rows_of(script, ("a fox", "two cats"), tmp_path)
     assert [row["prompt"][0]["content"] for row in rows.values()] == [
-        "draw a fox with the words ",
-        "draw two cats with the words ",
+        "draw a fox says ",
+        "draw two cats says ",
     ]
     script.write_text(SCRIPT.replace('"prompt"', '"caption"'), encoding="utf-8")
     with pytest.raises(RuntimeError, match="with messages under 'prompt' for 2 texts"):
@@ -120,3 +123,25 @@ def test_windows_belong_to_a_training_step(begin: Any, told: str, value: float) 
     bench.roll_out = roll_out
     (found,) = window_per_step.measure(bench)
     assert (found.value, told in found.reason) == (value, True), found.reason
+
+
+def test_an_error_fails_the_first_check_that_it_ends_and_no_other() -> None:
+    checks = [Check(f"rollout-{name}", name, 0, None) for name in ("one", "two", "three")]
+
+    def measure(bench: Any) -> Any:
+        yield Measurement("rollout-one", 0.0, "fine")
+        raise RuntimeError("the engine is gone")
+
+    results = io.StringIO()
+    bench: Any = SimpleNamespace(task=SimpleNamespace(root="/nowhere", package="a.b"))
+    scenario: Any = SimpleNamespace(measure=measure, CHECKS=checks)
+    told: dict[str, str] = {}
+    main._measure(scenario, checks, bench, results, told)
+    main._measure(SimpleNamespace(measure=measure, CHECKS=checks[2:]), checks[2:], bench, results, told)  # type: ignore[arg-type]
+    found = [json.loads(line) for line in results.getvalue().splitlines()]
+    assert [(one["check"], one["skipped"]) for one in found[:3]] == [
+        ("rollout-one", False),
+        ("rollout-two", False),
+        ("rollout-three", True),
+    ]
+    assert "rollout-two fails by it" in found[3]["reason"]

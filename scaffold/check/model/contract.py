@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _BASES = "verl_omni/pipelines/model_base.py"
 _SERVERS = "verl_omni/workers/rollout"
+_REQUESTS = "verl_omni/pipelines/rollout_request.py"  # where v0.3.0 and later build them
 
 
 def takes_algorithm(project: Project, base: str) -> bool:
@@ -27,7 +28,7 @@ def takes_algorithm(project: Project, base: str) -> bool:
 def sent_keys(project: Project) -> frozenset[str]:
     """Return the keys of the dictionaries that the rollout's server builds; empty where it is not in the tree."""
     found = set()
-    for file in _files(project, _SERVERS):
+    for file in (*_files(project, _SERVERS), *_files(project, _REQUESTS)):
         for table in file.index.nodes(ast.Dict):
             found |= {key.value for key in table.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
         for part in file.index.nodes(ast.Subscript):
@@ -38,4 +39,5 @@ def sent_keys(project: Project) -> frozenset[str]:
 
 
 def _files(project: Project, folder: str) -> list[PythonFile]:
-    return [file for path in project.files(folder, ".py") if (file := project.python(path)) is not None]
+    paths = [folder] if folder.endswith(".py") else project.files(folder, ".py")
+    return [file for path in paths if (file := project.python(path)) is not None]

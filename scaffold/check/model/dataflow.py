@@ -205,7 +205,9 @@ def _given(side: Side, around: FunctionModel | None, file: PythonFile, node: ast
 
     ``Rollout(seed=a, step=b)`` is made of both, its ``step`` of ``b`` alone. Nothing where that is not plain.
     """
-    if not isinstance(node.value, ast.Name) or (around is not None and node.value.id == around.bound):
+    bound, held = around.bound if around is not None else None, node.value
+    kept = isinstance(held, ast.Attribute) and isinstance(held.value, ast.Name) and held.value.id == bound
+    if not kept and not (isinstance(held, ast.Name) and held.id != bound):
         return []
     found: list[Place] = []
     pending: list[Place] = [(around, file, node.value)]
@@ -217,8 +219,12 @@ def _given(side: Side, around: FunctionModel | None, file: PythonFile, node: ast
         if isinstance(value, ast.Constant) and value.value is None:
             continue
         if isinstance(value, ast.Call):
-            further = [(function, where, item.value) for item in value.keywords if item.arg == node.attr]
+            further = [(function, where, item) for item in _by_name(where, value, node.attr)]
             found += further
+            called = side.called(function, value) if function is not None and not further else None
+            if called is not None:
+                further = [(called, called.file, r.value) for r in called.returns if r.value is not None]
+                pending += further
         elif isinstance(value, ast.Name):
             pending += (further := list(_named(side, function, where, value, [])))
         elif isinstance(value, ast.Attribute) and function is not None:
@@ -226,6 +232,15 @@ def _given(side: Side, around: FunctionModel | None, file: PythonFile, node: ast
         if not further:
             return []
     return []
+
+
+def _by_name(file: PythonFile, call: ast.Call, name: str) -> list[ast.expr]:
+    """Return what a call is given under a name; positions count where a class of the tree lists its fields."""
+    cls = file.project.class_of(file, call.func)
+    fields = list(cls.fields) if cls is not None and "__init__" not in cls.methods else []
+    at = fields.index(name) if name in fields else len(call.args)
+    plain = at < len(call.args) and not any(isinstance(item, ast.Starred) for item in call.args[: at + 1])
+    return [item.value for item in call.keywords if item.arg == name] + ([call.args[at]] if plain else [])
 
 
 def bound_value(file: PythonFile, target: ast.AST) -> ast.expr | None:

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from scaffold.check.model.calls import attribute_name, ending
 from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.submodules import submodules
+from scaffold.check.model.submodules import Submodule, submodules
 
-INDEX = "{n}"
 _DEEPEST = 12
 _MOST = 5000
 _PARAMETERS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
@@ -55,13 +54,12 @@ def module_paths(cls: ClassModel) -> ModulePaths:
             complete = False
             continue
         for built in submodules(owner):
-            name = prefix + built.name
+            name = ".".join([prefix + built.name, *built.built.path])
             if built.qualified in _PARAMETERS:
                 continue
-            if built.repeated:
-                modules.append(name)
-                name = f"{name}.{INDEX if built.key is None else built.key}"
-            if built.cls is not None:
+            if built.unknown:
+                complete = False
+            elif built.cls is not None:
                 if _is_module(built.cls) is not False:
                     modules.append(name)
                     pending.append((f"{name}.", built.cls, depth + 1))
@@ -69,7 +67,7 @@ def module_paths(cls: ClassModel) -> ModulePaths:
                 modules.append(name)
             elif built.qualified is None or not built.qualified.startswith(("torch.", "builtins.")):
                 # A call that makes anything: it may be a module of which the names are unknown.
-                complete = complete and not _may_be_module(built.call)
+                complete = complete and not _may_be_module(built)
     return ModulePaths(tuple(dict.fromkeys(modules)), complete, set_names(cls) if _plain(cls) else None)
 
 
@@ -106,7 +104,10 @@ def _plain(cls: ClassModel) -> bool:
     return not any(attribute_name(call) in _ADDERS for method in methods for call in method.calls)
 
 
-def _may_be_module(call: ast.Call) -> bool:
+def _may_be_module(built: Submodule) -> bool:
+    call = built.call
+    if call is None or (isinstance(call.func, ast.Name) and built.qualified is None):
+        return True
     name = attribute_name(call)
     # Classes begin with a capital; a lower-case function may build a module only where it says so.
     return name is None or name[:1].isupper() or name.startswith(("build", "make", "create", "get_", "_build", "_make"))

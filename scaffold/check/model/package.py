@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from scaffold.check.model.source import SourceFile
 
 
+STEPS = ("prepare_encode", "denoise_step", "step_scheduler")  # methods of the engine's step execution
+
+
 class Package:
     """A folder below ``verl_omni/pipelines`` that brings a model.
 
@@ -224,10 +227,13 @@ class Package:
 
     @cached_property
     def indexed(self) -> bool:
-        """Whether it is registered under the name of its upstream pipeline, which ``model_index.json`` gives."""
+        """Whether it is registered under a name that the checkpoint gives: that of its upstream pipeline, or, where it
+        samples by itself or step by step, one that is no ``Omni…`` of the guide."""
         upstream = [name for adapter in self.rollout_adapters for name in adapter.external]
         names = {name.rpartition(".")[2] for name in upstream if name.startswith("vllm_omni.")}
-        return any(architecture in names for architecture in self.architectures)
+        own = [a for a in self.rollout_adapters if not names or any(a.method(step) is not None for step in STEPS)]
+        given = not any(architecture.startswith("Omni") for architecture in self.architectures)
+        return any(architecture in names for architecture in self.architectures) or bool(own and given)
 
     @cached_property
     def model_name(self) -> str:

@@ -14,7 +14,7 @@ from scaffold.check.finding import Span
 from scaffold.check.model.index import Index
 from scaffold.check.model.scopes import Binding, Scopes
 from scaffold.check.model.source import SourceFile, UndecodableError
-from scaffold.parsing import parse
+from scaffold.parsing import TooManyPartsError, parse
 
 if TYPE_CHECKING:
     from scaffold.check.model.classes import ClassModel
@@ -96,6 +96,8 @@ class PythonFile(SourceFile):
         text = self.text.removeprefix("\ufeff")
         try:
             return _tree(text)
+        except TooManyPartsError as error:
+            raise UnparsableError("deep", f"cannot be parsed: {error.msg}", 1, 1) from error
         except SyntaxError as error:
             raise UnparsableError("syntax", str(error.msg), error.lineno or 1, error.offset or 1) from error
         except RecursionError as error:

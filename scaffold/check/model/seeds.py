@@ -15,6 +15,9 @@ _CHANGING = {"hash", "id", "time.time", "time.time_ns", "time.monotonic", "uuid.
 
 def of_request(found: Origin) -> bool:
     """Whether something that differs from request to request goes into a value."""
+    # Upstream keeps a request's generator under a key that it has a constant for.
+    if any(name.isupper() and "GENERATOR" in name for name in found.names):
+        return True
     if found.strings & _REQUEST or found.attributes & (_REQUEST - {"seed"}):
         return True
     # ``params.seed`` is the request's; ``random.seed`` and ``rng.seed`` are functions.

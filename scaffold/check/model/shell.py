@@ -19,6 +19,7 @@ OVERRIDE = re.compile(r"^(\+{0,2}|~)([A-Za-z_]\w*(?:\.[\w-]+)+)=")
 _ASSIGNMENT = re.compile(r"^([A-Za-z_]\w*)(\+?)=")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _DEFAULT = re.compile(r"\$\{\w+:?-(.*)\}", re.DOTALL)
+_ALONE = re.compile(r"\$\{?(\w+)\}?")
 _FILE = re.compile(r"[\w}]\.(?:sh|py|ya?ml)$")
 _PLAIN = re.compile(r"^[\w./-]+$")
 # The script's own folder, as scripts spell it.
@@ -171,6 +172,13 @@ class ShellScript(SourceFile):
     @cached_property
     def _last_overrides(self) -> dict[str, Override | Preset]:
         return {item.key: item for item in self.overrides}
+
+    def behind(self, text: str) -> str:
+        """Return a text, or what the variable is set to that the text is; variables in that stay as they are."""
+        alone = _ALONE.fullmatch(text)
+        words = self.variables.get(alone[1], []) if alone is not None else []
+        match = _ASSIGNMENT.match(words[0].text) if len(words) == 1 else None
+        return words[0].text[match.end() :] if match is not None else text
 
     @cached_property
     def paths(self) -> list[PathMention]:

@@ -67,6 +67,7 @@ class Side:
 
     def _collect(self) -> list[FunctionModel]:
         pending: list[tuple[FunctionModel, ClassModel | None]] = []
+        own = {cls for adapter in self.adapters for cls in adapter.mro}
         for adapter in self.adapters:
             pending += _methods(adapter)
         seen: dict[tuple[FunctionModel, ClassModel | None], None] = {}
@@ -90,7 +91,7 @@ class Side:
                     if start is not None and call not in counted:
                         counted.add(call)
                         self.callers.setdefault(start, []).append((function, call))
-                elif found is not None and not (found.cls is not None and _is_module(found.cls)):
+                elif found is not None and (found.cls is None or found.cls in own or not _is_module(found.cls)):
                     if call not in counted:
                         counted.add(call)
                         self.callers.setdefault(found, []).append((function, call))

@@ -1,16 +1,52 @@
-"""What a module builds in its methods: sub-modules, parameters, elements of lists."""
+"""What a module builds in its methods: sub-modules, parameters, elements of containers.
+
+Helper functions, local lists that a loop fills, and registries of the tree are followed. A container element that the
+text does not give is ``unknown``.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
+from scaffold.check.model.calls import attribute_name, resolve
 from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.follow import follow
+from scaffold.check.model.follow import follow, returned
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.registries import alternatives
 
+INDEX = "{n}"
 _COPIES = ("copy.deepcopy", "copy.copy")
-_LISTS = ("torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ModuleDict")
+_LISTS = ("torch.nn.ModuleList", "torch.nn.Sequential")
+_DICTIONARY = "torch.nn.ModuleDict"
+_PAIRS = ("dict", "collections.OrderedDict")
+_DEEPEST = 8
+
+
+class Built(NamedTuple):
+    """What an expression builds.
+
+    Attributes:
+        file: where it stands.
+        call: the call that builds it; None where the text does not give one.
+        path: names below the attribute, of the containers that it lies in: ``("net", "{n}")``.
+        cls: its class, where that is of the tree.
+        qualified: dotted name of its class, where that resolves (``torch.nn.Linear``).
+    """
+
+    file: PythonFile
+    call: ast.Call | None
+    path: tuple[str, ...]
+    cls: ClassModel | None = None
+    qualified: str | None = None
+
+    @property
+    def is_container(self) -> bool:
+        """Whether it is a list or a dictionary of modules."""
+        return self.qualified in (*_LISTS, _DICTIONARY)
 
 
 class Submodule:
@@ -19,78 +55,35 @@ class Submodule:
     Attributes:
         owner: the class that builds it.
         name: the attribute it is kept under.
-        cls: its class, where that is of the tree.
-        qualified: dotted name of its class, where that resolves (``torch.nn.Linear``).
-        node: the attribute's target in ``self.name = …``.
-        call: the call that builds it.
-        repeated: it is an element of a list, ``ModuleList`` or ``Sequential``, perhaps one of many.
-        key: its name in a ``ModuleDict`` that is written out.
+        node: the attribute's target in ``self.name = …``, or the call that adds to it.
+        built: what it is.
+        repeated: it is an element of a container, perhaps one of many.
+        unknown: it is an element of a container, and the text does not say what it is.
     """
 
-    def __init__(
-        self, owner: ClassModel, name: str, file: PythonFile, node: ast.AST, call: ast.Call, repeated: bool
-    ) -> None:
-        self.owner, self.name, self.file, self.node, self.call, self.repeated = owner, name, file, node, call, repeated
-        around = file.index.parent(call)
-        named = isinstance(around, ast.Dict) and call in around.values
-        key = around.keys[around.values.index(call)] if named and isinstance(around, ast.Dict) else None
-        self.key = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
-        self.cls = file.project.class_of(file, call.func)
-        self.qualified = self.cls.qualname if self.cls is not None else file.qualified(call.func)
+    def __init__(self, owner: ClassModel, name: str, node: ast.AST, built: Built) -> None:
+        self.owner, self.name, self.node, self.built = owner, name, node, built
+        self.file, self.call, self.cls, self.qualified = built.file, built.call, built.cls, built.qualified
+        self.repeated, self.unknown = bool(built.path), built.call is None
 
 
+@lru_cache(maxsize=512)
 def submodules(cls: ClassModel) -> list[Submodule]:
-    """Return what a class assigns to ``self.name`` by calls, elements of lists each for themselves.
+    """Return what a class assigns to ``self.name`` by calls; elements of containers each for themselves.
 
     Anything that is built counts, parameters and plain objects too; the caller looks at ``qualified``.
     """
     found = []
     for owner in cls.mro:
         for name, assignments in owner.own_instance_attributes.items():
-            for assignment in assignments:
-                if assignment.value is None:
-                    continue
-                for call, repeated in _constructions(owner.file, assignment.value):
-                    found.append(Submodule(owner, name, owner.file, assignment.node, call, repeated))
+            for assigned in assignments:
+                if assigned.value is not None:
+                    reader = _Reader(owner.file, cls)
+                    found += [Submodule(owner, name, assigned.node, b) for b in reader.built(assigned.value, (), 0)]
+        for method in owner.methods.values():
+            for name, node, built in _added(method, cls):
+                found.append(Submodule(owner, name, node, built))
     return found
-
-
-def _constructions(file: PythonFile, value: ast.expr) -> Iterator[tuple[ast.Call, bool]]:
-    if isinstance(value, ast.IfExp):
-        for arm in (value.body, value.orelse):
-            yield from _constructions(file, arm)
-        return
-    value = _original(file, value)
-    if isinstance(value, ast.Call) and file.qualified(value.func) not in _LISTS:
-        yield value, False
-        return
-    inner = list(value.args) if isinstance(value, ast.Call) else [value]
-    while inner:
-        node = _original(file, inner.pop(0))
-        if isinstance(node, ast.Starred):
-            inner.append(node.value)
-        elif isinstance(node, (ast.List, ast.Tuple)):
-            inner += node.elts
-        elif isinstance(node, ast.Dict):
-            inner += node.values
-        elif isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
-            inner.append(node.elt)
-        elif isinstance(node, ast.DictComp):
-            inner.append(node.value)
-        elif isinstance(node, ast.IfExp):
-            inner += [node.body, node.orelse]
-        elif isinstance(node, ast.BinOp):
-            inner += [node.left, node.right]
-        elif isinstance(node, ast.Call):
-            yield node, True
-
-
-def _original(file: PythonFile, value: ast.expr) -> ast.expr:
-    """Return what builds a module that stands under a local name, or is copied."""
-    found = follow(file, value)
-    while isinstance(found, ast.Call) and file.qualified(found.func) in _COPIES and len(found.args) == 1:
-        found = follow(file, found.args[0])
-    return found if isinstance(found, ast.Call) else value
 
 
 def module_tree(cls: ClassModel) -> list[Submodule]:
@@ -100,8 +93,206 @@ def module_tree(cls: ClassModel) -> list[Submodule]:
     pending = [cls]
     while pending:
         for built in submodules(pending.pop(0)):
-            found.append(built)
+            if not built.built.is_container:
+                found.append(built)
             if built.cls is not None and built.cls not in seen:
                 seen.add(built.cls)
                 pending.append(built.cls)
+    return found
+
+
+def _added(method: FunctionModel, cls: ClassModel) -> Iterator[tuple[str, ast.AST, Built]]:
+    """Yield what a method puts into containers of the class: ``self.blocks.append(…)``, ``self.blocks[k] = …``."""
+    reader = _Reader(method.file, cls)
+    for holder, node, items in _puts(method.file, method.node):
+        if isinstance(holder, ast.Attribute) and isinstance(holder.value, ast.Name) and holder.value.id == method.bound:
+            for assigned in cls.instance_attributes(holder.attr):
+                value = assigned.value
+                if isinstance(value, ast.Call) and assigned.file.qualified(value.func) in (*_LISTS, _DICTIONARY):
+                    for built in reader.put(items, (), 0):
+                        yield holder.attr, node, built
+                    break
+
+
+# What is put into a container: values of a list, entries of a mapping, or one value under a name (None: in a list).
+Put = tuple[str, ast.expr, ast.expr | None]
+
+
+def _puts(file: PythonFile, around: ast.AST) -> Iterator[tuple[ast.expr, ast.AST, Put]]:
+    """Yield (container, statement, what is put into it)."""
+    for call in file.index.nodes(ast.Call, around):
+        if isinstance(call.func, ast.Attribute) and call.args:
+            name, holder = call.func.attr, call.func.value
+            if name == "append":
+                yield holder, call, ("one", call.args[0], None)
+            elif name in ("insert", "add_module") and len(call.args) == 2:
+                yield holder, call, ("one", call.args[1], call.args[0] if name == "add_module" else None)
+            elif name in ("extend", "update"):
+                yield holder, call, (name, call.args[0], None)
+    for part in file.index.nodes(ast.Subscript, around):
+        statement = file.index.parent(part)
+        if isinstance(part.ctx, ast.Store) and isinstance(statement, ast.Assign):
+            yield part.value, part, ("one", statement.value, part.slice)
+    for change in file.index.nodes(ast.AugAssign, around):
+        if isinstance(change.op, ast.Add):
+            yield change.target, change, ("extend", change.value, None)
+
+
+class _Reader:
+    """Reads what expressions of a file build; ``cls`` is what ``self`` is."""
+
+    def __init__(self, file: PythonFile, cls: ClassModel) -> None:
+        self._file, self._cls = file, cls
+
+    def built(self, value: ast.expr, path: tuple[str, ...], hops: int) -> Iterator[Built]:
+        """Yield what an expression builds."""
+        file = self._file
+        if hops > _DEEPEST:
+            yield Built(file, None, path)
+            return
+        name, value = value, _original(file, value)
+        if isinstance(value, (ast.IfExp, ast.BoolOp)):
+            for arm in (value.body, value.orelse) if isinstance(value, ast.IfExp) else value.values:
+                yield from self.built(arm, path, hops + 1)
+        elif isinstance(value, ast.Call):
+            yield from self._call(value, path, hops)
+            if isinstance(name, ast.Name):
+                for items in self._local(name):
+                    yield from self.put(items, path, hops + 1)
+        elif path and not isinstance(value, ast.Constant):
+            yield Built(file, None, path)
+
+    def put(self, items: Put, path: tuple[str, ...], hops: int) -> Iterator[Built]:
+        """Yield what is put into a container at ``path``."""
+        kind, value, key = items
+        if kind == "extend":
+            yield from self._elements(value, path, hops)
+        elif kind == "update":
+            yield from self._entries(value, path, hops)
+        else:
+            yield from self._entry(key, value, path, hops)
+
+    def _call(self, call: ast.Call, path: tuple[str, ...], hops: int) -> Iterator[Built]:
+        file, name = self._file, self._file.qualified(call.func)
+        if name in _LISTS or name == _DICTIONARY:
+            yield Built(file, call, path, None, name)
+            for item in call.args:
+                if name == "torch.nn.Sequential" and not isinstance(item, ast.Starred) and not self._is_pairs(item):
+                    yield from self.built(item, (*path, INDEX), hops + 1)
+                elif name == _DICTIONARY or self._is_pairs(item):
+                    yield from self._entries(item, path, hops + 1)
+                else:
+                    yield from self._elements(item, path, hops + 1)
+            return
+        called = file.project.class_of(file, call.func) or resolve(file, call, self._cls)
+        if isinstance(called, ClassModel):
+            yield Built(file, call, path, called, called.qualname)
+            return
+        if isinstance(called, FunctionModel):
+            inner = _Reader(called.file, self._cls if called.cls in self._cls.mro else called.cls or self._cls)
+            found = [b for value in returned(called) for b in inner.built(value, path, hops + 1)]
+            if found:
+                yield from found
+                return
+        registered = alternatives(file, call)
+        for cls in registered:
+            yield Built(file, call, path, cls, cls.qualname)
+        if not registered:
+            yield Built(file, None if path and (name is None or called is not None) else call, path, None, name)
+
+    def _elements(self, value: ast.expr, path: tuple[str, ...], hops: int) -> Iterator[Built]:
+        """Yield what the elements of a list build."""
+        one = (*path, INDEX)
+        inner = value.value if isinstance(value, ast.Starred) else value
+        node = follow(self._file, inner)
+        if hops > _DEEPEST:
+            yield Built(self._file, None, one)
+        elif isinstance(node, (ast.List, ast.Tuple)):
+            for item in node.elts:
+                if isinstance(item, ast.Starred):
+                    yield from self._elements(item, path, hops + 1)
+                else:
+                    yield from self.built(item, one, hops + 1)
+            for items in self._local(inner) if isinstance(inner, ast.Name) else ():
+                yield from self.put(items, path, hops + 1)
+        elif isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+            yield from self.built(node.elt, one, hops + 1)
+        elif isinstance(node, (ast.BinOp, ast.IfExp)):
+            arms = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.body, node.orelse)
+            times = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+            for arm in arms:
+                if not times or isinstance(arm, (ast.List, ast.Tuple)):
+                    yield from self._elements(arm, path, hops + 1)
+        elif isinstance(node, ast.Call) and self._file.qualified(node.func) in ("list", "tuple") and node.args:
+            yield from self._elements(node.args[0], path, hops + 1)
+        elif isinstance(node, ast.Call) and isinstance(called := resolve(self._file, node, self._cls), FunctionModel):
+            inside = _Reader(called.file, self._cls)
+            for result in returned(called):
+                yield from inside._elements(result, path, hops + 1)
+        else:
+            yield Built(self._file, None, one)
+
+    def _entries(self, value: ast.expr, path: tuple[str, ...], hops: int) -> Iterator[Built]:
+        """Yield what the entries of a mapping build."""
+        node = follow(self._file, value)
+        if hops > _DEEPEST:
+            yield Built(self._file, None, (*path, INDEX))
+        elif isinstance(node, ast.Dict):
+            for key, item in zip(node.keys, node.values, strict=True):
+                if key is None:
+                    yield from self._entries(item, path, hops + 1)
+                else:
+                    yield from self._entry(key, item, path, hops)
+            for items in self._local(value) if isinstance(value, ast.Name) else ():
+                yield from self.put(items, path, hops + 1)
+        elif isinstance(node, ast.DictComp):
+            names = self._file.value(node.generators[0].iter)
+            plain = isinstance(node.key, ast.Name) and ast.unparse(node.generators[0].target) == node.key.id
+            if plain and isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names):
+                for name in names:
+                    yield from self.built(node.value, (*path, name), hops + 1)
+            else:
+                yield Built(self._file, None, (*path, INDEX))
+        elif isinstance(node, ast.Call) and self._is_pairs(node):
+            for keyword in node.keywords:
+                yield from self.built(keyword.value, (*path, keyword.arg or INDEX), hops + 1)
+            for pairs in node.args:
+                for pair in pairs.elts if isinstance(pairs, (ast.List, ast.Tuple)) else [pairs]:
+                    if isinstance(pair, ast.Tuple) and len(pair.elts) == 2:
+                        yield from self._entry(pair.elts[0], pair.elts[1], path, hops)
+                    else:
+                        yield Built(self._file, None, (*path, INDEX))
+        elif isinstance(node, ast.Call) and isinstance(called := resolve(self._file, node, self._cls), FunctionModel):
+            for result in returned(called):
+                yield from _Reader(called.file, self._cls)._entries(result, path, hops + 1)
+        elif not isinstance(node, ast.Constant):
+            yield Built(self._file, None, (*path, INDEX))
+
+    def _entry(self, key: ast.expr | None, value: ast.expr, path: tuple[str, ...], hops: int) -> Iterator[Built]:
+        name = self._file.value(key) if key is not None else INDEX
+        if isinstance(name, str):
+            yield from self.built(value, (*path, name), hops + 1)
+        else:
+            yield Built(self._file, None, (*path, INDEX))
+
+    def _is_pairs(self, node: ast.expr) -> bool:
+        made = follow(self._file, node)
+        return isinstance(made, ast.Call) and self._file.qualified(made.func) in _PAIRS
+
+    def _local(self, name: ast.Name) -> Iterator[Put]:
+        """Yield what the function around a name puts into the container that the name is."""
+        around = self._file.function_around(name)
+        for holder, _, items in _puts(self._file, around.node) if around is not None else ():
+            if isinstance(holder, ast.Name) and holder.id == name.id:
+                yield items
+
+
+def _original(file: PythonFile, value: ast.expr) -> ast.expr:
+    """Return what builds a module that stands under a local name, or is copied."""
+    found = follow(file, value)
+    while isinstance(found, ast.Call) and file.qualified(found.func) in _COPIES and len(found.args) == 1:
+        found = follow(file, found.args[0])
+    if isinstance(found, ast.Call) and attribute_name(found) in ("to", "requires_grad_", "eval", "train"):
+        held = found.func.value if isinstance(found.func, ast.Attribute) else found
+        found = follow(file, held) if isinstance(follow(file, held), ast.Call) else found
     return found

@@ -15,6 +15,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.package import Package
 from scaffold.check.model.recorded_facts import recorded_tables
 from scaffold.check.rule import Applies, Hit, Hits
@@ -38,6 +39,8 @@ def check(package: Package) -> Hits:
         return
     calls = [call for call in read.calls if isinstance(call.func, ast.Name) and call.func.id in ("cls", config.name)]
     for call in calls:
+        if not call.args and not call.keywords and _without_a_file(read, call):
+            continue
         if call.args or any(item.arg is None for item in call.keywords):
             continue
         recorded = {table.get("field") for table in recorded_tables(package, "checkpoint", "text_config")}
@@ -48,9 +51,23 @@ def check(package: Package) -> Hits:
                     read.file, item.value, f"{config.name}.{item.arg} is written down, and the checkpoint says it"
                 )
         given = {item.arg for item in call.keywords} | _assigned_later(read.node)
-        for name, field in config.fields.items():
-            if name not in given and field.value is not None and _used(package, config.node, name):
-                yield Hit(read.file, call.func, f"{config.name}.{name} keeps its default, and the model uses it")
+        kept = [n for n, field in config.fields.items() if n not in given and field.value is not None]
+        used = [f"{config.name}.{name}" for name in kept if _used(package, config.node, name)]
+        if used:
+            verb = "keep their defaults" if len(used) > 1 else "keeps its default"
+            yield Hit(
+                read.file,
+                call.func,
+                f"{', '.join(used)} {verb}, and the model uses {'them' if len(used) > 1 else 'it'}",
+            )
+
+
+def _without_a_file(read: FunctionModel, call: ast.Call) -> bool:
+    """Whether a call stands where no configuration lies beside the weights: the defaults are the released sizes."""
+    around = list(read.file.index.ancestors(call))
+    asked = [ast.unparse(node.test) for node in around if isinstance(node, ast.If)]
+    missing = any(word in text for text in asked for word in ("isfile", "is_file", "exists"))
+    return missing or any(isinstance(node, ast.ExceptHandler) for node in around)
 
 
 def _counted(package: Package, config: ClassModel) -> Hits:

@@ -12,14 +12,13 @@ Instead: read the column under the name that the preprocessor, or the rollout's 
 from __future__ import annotations
 
 import ast
-from functools import lru_cache
 
 from scaffold.check.example import Example
-from scaffold.check.model.data_rows import rows
-from scaffold.check.model.key_reads import keys_read
+from scaffold.check.model.follow import follow
+from scaffold.check.model.micro_batch import STANDARD, columns, read_keys, rollout_keys
 from scaffold.check.model.package import Package
-from scaffold.check.model.project import PIPELINES
 from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.sde import options
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -29,104 +28,75 @@ SEVERITY = "error"
 CHECKLIST = ("D2", "pitfall 28")
 APPLIES = Applies(objective="policy_gradient")
 HELP = "read the name under which the preprocessor or the rollout's result gives it"
-# What verl's data loader, verl-omni's agent loop and its trainers put into every batch.
-STANDARD = {
-    "prompts", "responses", "attention_mask", "input_ids", "position_ids", "raw_prompt", "all_latents", "all_timesteps",
-    "all_log_probs", "rollout_log_probs", "old_log_probs", "ref_log_prob", "ref_prev_sample_mean", "advantages",
-    "old_prev_sample_mean", "returns", "rm_scores", "token_level_scores", "sample_level_scores", "sample_level_rewards",
-    "rollout_is_weights", "uid", "index", "data_source", "reward_model", "extra_info", "ability", "__num_turns__",
-    "agent_name", "tools_kwargs", "interaction_kwargs", "global_steps", "height", "width", "vae_scale_factor",
-    "sp_size",
-    "loss_mask", "num_timesteps", "teacher_prev_sample_mean", "reward_extra_info", "multi_modal_inputs", "prompt",
-}  # fmt: skip
-_READING = {
-    "prepare_model_inputs": "micro_batch",
-    "prepare_condition": "micro_batch",
-    "forward_and_sample_previous_step": "scheduler_inputs",
+_SHIPPING = ("prompt_embeddings", "rl")
+
+# What the engine itself takes of the rollout's embeddings.
+_ENGINES = {
+    f"{sign}{name}"
+    for sign in ("", "negative_")
+    for name in ("prompt_embeds", "prompt_embeds_mask", "pooled_prompt_embeds")
 }
-_ADDING = {"add_column": 0, "rename_column": 1}
-_TREES = ("examples/", "tests/")
 
 
 def check(package: Package) -> Hits:
     """Compare the keys that are read with those of the preprocessors and of the rollout."""
-    makers = [file for file in package.preprocessors if _keys(file) and not _hands_on(file, package)]
-    if not makers or any(file.problem is not None for file in package.preprocessors) or not _rollout_known(package):
+    given, written = rollout_keys(package), columns(package)
+    if given is None:
         return
-    produced = STANDARD | {key for file in _rollout_files(package) for key in _keys(file)}
-    groups = [[file for file in makers if file.path.startswith(tree)] for tree in _TREES]
-    columns = [set.intersection(*(_columns(file) for file in group)) for group in groups if group]
-    for adapter in package.training_adapters:
-        seen: set[tuple[PythonFile, int]] = set()
-        for name, parameter in _READING.items():
-            method = adapter.method(name)
-            if method is None or parameter not in method.parameters:
-                continue
-            for read in keys_read(method, parameter, adapter):
-                subscript = read.file.index.parent(read.node)
-                if read.key in produced or (read.optional and not isinstance(subscript, ast.Subscript)):
-                    continue
-                place = (read.file, read.node.lineno)  # type: ignore[attr-defined]
-                if any(read.key not in keys for keys in columns) and place not in seen:
-                    seen.add(place)
-                    yield Hit(read.file, read.node, f"neither the preprocessor nor the rollout makes {read.key!r}")
+    shipped = _shipped(package)
+    reads = list(read_keys(package))
+    unread = sorted(key for key in shipped - _ENGINES if not any(_named(file, key) for file in _readers(package)))
+    for read in reads:
+        if read.key in STANDARD | given:
+            continue
+        optional = read.optional and not isinstance(read.file.index.parent(read.node), ast.Subscript)
+        missing = written is not None and any(read.key not in keys for keys in written)
+        if missing and not optional:
+            yield Hit(read.file, read.node, f"neither the preprocessor nor the rollout makes {read.key!r}")
+        elif unread and (missing or written is None):
+            text = f"nothing makes {read.key!r}, and nothing reads {unread[0]!r} that the rollout ships"
+            yield Hit(read.file, read.node, text, "use one name on both sides")
 
 
-def _hands_on(file: PythonFile, package: Package) -> bool:
-    """Whether a script makes no rows by itself and names another that does: what it writes is that one's input."""
-    others = [other.path for other in package.preprocessors if other is not file]
-    return any(path.encode() in file.data for path in others) and not any(rows(file))
+def _shipped(package: Package) -> set[str]:
+    """Return the names of what the rollout hands to training beside the trajectory, where they are written out."""
+    side = side_of(package, "rollout")
+    tables = [follow(option.function.file, option.value) for name in _SHIPPING for option in options(side, name)]
+    keys = [key for table in tables if isinstance(table, ast.Dict) for key in table.keys]
+    return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
 
 
-def _columns(file: PythonFile) -> set[str]:
-    return {key for other in (file, *_imported(file)) for key in _keys(other)}
+def _readers(package: Package) -> list[PythonFile]:
+    """Return the files in which training may name a key."""
+    made = {function.file for function in side_of(package, "rollout").functions}
+    used = {function.file for function in side_of(package, "training").functions}
+    return [file for file in package.files if file in used or file not in made]
 
 
-def _rollout_files(package: Package) -> list[PythonFile]:
-    """The files that make the rollout's result: those of the rollout's side, and agent loops."""
-    files = {function.file: None for function in side_of(package, "rollout").functions}
-    trained = {cls.file for cls in package.training_adapters}
-    files.update({file: None for file in package.files if b"gent" in file.data and "agent" in file.name})
-    return [file for file in files if file not in trained]
+def _named(file: PythonFile, key: str) -> bool:
+    return any(node.value == key for node in file.index.nodes(ast.Constant))
 
 
-def _rollout_known(package: Package) -> bool:
-    """Whether the rollout is the package's own, or that of a package of the tree."""
-    return all(file.path.startswith(PIPELINES) for file in _rollout_files(package)) and bool(package.rollout_adapters)
-
-
-@lru_cache(maxsize=256)
-def _keys(file: PythonFile) -> frozenset[str]:
-    """Return every key that a file gives to a dictionary, and every column that it adds."""
-    index = file.index
-    found: set[object] = set()
-    for table in index.nodes(ast.Dict):
-        found |= {key.value for key in table.keys if isinstance(key, ast.Constant)}
-        found |= {file.value(key) for key in table.keys if isinstance(key, ast.Name)}
-    for comprehension in index.nodes(ast.DictComp):
-        if isinstance(comprehension.key, ast.Constant):
-            found.add(comprehension.key.value)
-    for target in index.nodes(ast.Subscript):
-        if isinstance(target.ctx, ast.Store):
-            found.add(file.value(target.slice))
-    for call in index.nodes(ast.Call):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if name in ("dict", "update"):
-            found |= {item.arg for item in call.keywords if item.arg}
-        at = _ADDING.get(name)
-        if at is not None and at < len(call.args):
-            found.add(file.value(call.args[at]))
-    return frozenset(key for key in found if isinstance(key, str))
-
-
-def _imported(file: PythonFile) -> list[PythonFile]:
-    """Return the files of the tree that a file imports from."""
-    targets = [b.target for bindings in file.names.values() for b in bindings if b.kind == "import" and b.target]
-    modules = {module for target in targets for module in (target, target.rpartition(".")[0])}
-    return [
-        other for module in sorted(modules) if (other := file.project.module(module)) is not None and other is not file
-    ]
-
-
-FAILING = (Example("of the rollout", training=('"all_timesteps"', '«"all_sigmas"»')),)
-PASSING = (Example("what the agent loop gives", training=('"prompt_token_ids', '"prompts')),)
+_MEDIA = "            media=output.output,\n"
+FAILING = (
+    Example("of the rollout", training=('"all_timesteps"', '«"all_sigmas"»')),
+    Example(
+        "shipped under one name and read under another",
+        rollout=(_MEDIA, f'{_MEDIA}            rl={{"text_lengths": latents}},\n'),
+        training=(
+            '        latents, timesteps = scheduler_inputs["all',
+            '        scheduler_inputs.get(«"text_length"»)\n        latents, timesteps = scheduler_inputs["all',
+        ),
+    ),
+)
+PASSING = (
+    Example("what the agent loop gives", training=('"prompt_token_ids', '"prompts')),
+    Example(
+        "shipped and read",
+        rollout=(_MEDIA, f'{_MEDIA}            rl={{"text_lengths": latents}},\n'),
+        training=(
+            '        latents, timesteps = scheduler_inputs["all',
+            '        scheduler_inputs.get("text_lengths")\n        latents, timesteps = scheduler_inputs["all',
+        ),
+    ),
+)

@@ -40,12 +40,23 @@ def check(package: Package) -> Hits:
         wanted, own = recorded(package, "upstream", "class"), recorded(package, "upstream", "module")
         places = ("vllm_omni.", f"{own}.") if own else ("vllm_omni.",)  # a pipeline of one's own lies beside it
         pipelines = [base.rpartition(".")[2] for base in cls.external if base.startswith(places)]
-        if cls.resolved and not pipelines:
+        if cls.resolved and not pipelines and not _is_pipeline(cls):
             bases = ", ".join(base.rpartition(".")[2] for base in cls.external if base != "object") or "nothing"
             yield Hit(cls.file, cls.node, f"{cls.name} inherits {bases}, no pipeline of vllm-omni")
-        elif cls.resolved and wanted and wanted not in pipelines:
+        elif cls.resolved and pipelines and wanted and wanted not in pipelines:
             text = f"{cls.name} inherits {pipelines[0]}, scaffold.toml was made for {wanted}"
             yield Hit(cls.file, cls.node, text, f"inherit {wanted}")
+
+
+def _is_pipeline(cls: ClassModel) -> bool:
+    """Whether a class is a pipeline by itself: an heir of verl-omni's base, or a module that samples and loads."""
+    asked = [function for method in cls.methods.values() for function in method.calls if _asks_above(function)]
+    module = cls.derives_from("torch.nn.Module", "nn.Module") and cls.method("load_weights") and cls.method("forward")
+    return not asked and bool(cls.derives_from("VllmOmniPipelineBase") or module)
+
+
+def _asks_above(call: ast.Call) -> bool:
+    return ast.unparse(call.func) in ("super().forward", "super().load_weights", "super().diffuse")
 
 
 def _not_built(package: Package, cls: ClassModel) -> Hits:

@@ -22,6 +22,7 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.recorded_facts import recorded, recorded_list
 from scaffold.check.model.scheduler_wrappers import SDE, Replacement, replacements
+from scaffold.check.model.sde import sampling_calls
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -45,7 +46,7 @@ def check(package: Package) -> Hits:
         if adapter.file not in package.files or not adapter.resolved:
             continue
         found = replacements(side, adapter, attribute)
-        if not found and not _set_otherwise(side, attribute):
+        if not found and not _set_otherwise(side, attribute) and not _samples(side, adapter):
             yield Hit(adapter.file, adapter.node, f"{adapter.name} leaves the pipeline's own {attribute} in place")
         for item in found:
             file = item.function.file
@@ -58,6 +59,11 @@ def check(package: Package) -> Hits:
             elif item.is_sde and item.wrapper is None and len(called_with or ()) > _PLAIN:
                 text = f"the pipeline calls step() with {', '.join(called_with or ())}; {SDE} takes {_PLAIN} of them"
                 yield Hit(file, item.value, text)
+
+
+def _samples(side: Side, adapter: ClassModel) -> bool:
+    """Whether the adapter takes the SDE steps by itself, in a loop or in the engine's step execution."""
+    return any(function.cls in adapter.mro for function, _ in sampling_calls(side))
 
 
 def _set_otherwise(side: Side, attribute: str) -> bool:

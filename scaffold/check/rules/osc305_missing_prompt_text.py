@@ -18,7 +18,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
+from scaffold.check.model.package import STEPS, Package
 from scaffold.check.model.pinned_upstream import upstream_of
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.sides import side_of
@@ -39,6 +39,9 @@ def check(package: Package) -> Hits:
     for adapter in side.adapters:
         forward = adapter.method("forward")
         if forward is None or forward not in side or adapter.file not in package.files:
+            continue
+        # In the engine's step execution forward() is the warm-up; upstream's prepare_encode() takes the prompt.
+        if any(adapter.method(name) is not None for name in STEPS):
             continue
         functions = [function for function in reachable(forward, adapter) if function in side]
         others = [m for cls in adapter.mro for m in cls.methods.values() if m not in functions]

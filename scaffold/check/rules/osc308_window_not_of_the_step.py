@@ -40,14 +40,19 @@ def check(package: Package) -> Hits:
     for function in side.functions:
         for call in function.calls:
             last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-            if last in _DRAWS and _for_window(function, call) and (why := _from(side, function, call)) is not None:
+            if (
+                last in _DRAWS
+                and _for_window(side, function, call)
+                and (why := _from(side, function, call)) is not None
+            ):
                 yield Hit(function.file, call, f"the SDE window is drawn {why}")
 
 
-def _for_window(function: FunctionModel, call: ast.Call) -> bool:
-    """Whether a draw stands in a function of the window, or in a statement that names it."""
+def _for_window(side: Side, function: FunctionModel, call: ast.Call) -> bool:
+    """Whether a draw stands in a function of the window, in a statement that names it, or between its ends."""
     statement = next(outer for outer in function.file.index.ancestors(call) if isinstance(outer, ast.stmt))
-    return of_window({function.name, ast.unparse(statement)})
+    written = of_window({function.name, ast.unparse(statement)})
+    return written or any(of_window(origin(side, function, end).words) for end in call.args)
 
 
 def _from(side: Side, function: FunctionModel, call: ast.Call) -> str | None:
@@ -104,6 +109,19 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "the step, through an object of the adapter and a text",
+        rollout=[
+            (
+                "class _StepOutput(",
+                "class _Asked(NamedTuple):\n    generator: object\n    step: int\n\n\ndef _asked(extra):\n"
+                '    return _Asked(extra["generator"], int(extra["global_steps"]))\n\n\nclass _StepOutput(',
+            ),
+            ('step = extra_args.get("global_steps")', "self._ask = _asked(extra_args)"),
+            ('_range"), step)', '_range"), self._ask.step)'),
+        ],
+        common=("random.Random(int(training_step))", 'random.Random(f"toy-{training_step}")'),
+    ),
     Example(
         "the step, kept beside what each request has",
         rollout=[

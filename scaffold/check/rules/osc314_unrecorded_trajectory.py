@@ -47,7 +47,7 @@ def check(package: Package) -> Hits:
             stale = True
             text = "custom_output is what earlier releases read; here the agent loop reads what rollout_output() builds"
             yield Hit(function.file, at, text, "return rollout_output(…) with the trajectory")
-    with_part = [(f, call) for f, call in made if any(item.arg in PARTS for item in call.keywords)]
+    with_part = [(f, call) for f, call in calls if any(item.arg in PARTS for item in call.keywords)]
     for function, call in with_part if not stale else ():
         for part in PARTS if not has_unpacking(call) and keyword(call, "custom_output") is None else ():
             value = keyword(call, part)

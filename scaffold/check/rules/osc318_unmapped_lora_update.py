@@ -22,7 +22,7 @@ from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.hydra import MODEL, lora_rank, names
+from scaffold.check.model.hydra import MODEL, lora_rank, names, truth
 from scaffold.check.model.module_paths import is_target, module_paths
 from scaffold.check.model.package import Package
 from scaffold.check.model.reach import reachable
@@ -44,7 +44,12 @@ def check(package: Package) -> Hits:
     """Look at adapters that rename, in packages whose scripts train LoRA."""
     # "adapter": the engine's own manager was found to know the actor's names; `omni-scaffold remap` proves it.
     scripts = (*package.launch_scripts, *package.e2e_scripts)
-    if not any(lora_rank(script) for script in scripts) or recorded(package, "lora", "sync") == "adapter":
+    adapted = [script for script in scripts if lora_rank(script)]
+    # Merged by the trainer, the update is a push of full weights.
+    adapted = [
+        s for s in adapted if truth(value.value if (value := s.override(f"{MODEL}lora.merge")) else None) is not True
+    ]
+    if not adapted or recorded(package, "lora", "sync") in ("adapter", "merge"):
         return
     for adapter in package.rollout_adapters:
         loader = adapter.method("load_weights")
@@ -119,13 +124,26 @@ def _renames(start: FunctionModel, adapter: ClassModel) -> bool:
     """Whether weights get other names: text is put together, or a function is asked for the name."""
     for function in reachable(start, adapter):
         index = function.file.index
-        if any(isinstance(c.func, ast.Attribute) and attribute_name(c) in _RENAMING for c in function.calls):
+        if any(attribute_name(call) in _RENAMING and _changes(function, call) for call in function.calls):
+            return True
+        sums = [node for node in index.nodes(ast.BinOp, function.node) if isinstance(node.op, ast.Add)]
+        if any(
+            isinstance(s, ast.Subscript) and isinstance(s.slice, ast.Slice) for n in sums for s in (n.left, n.right)
+        ):
             return True
         told = [node for kind in (ast.Raise, ast.Assert, ast.Expr) for node in index.nodes(kind, function.node)]
         for text in index.nodes(ast.JoinedStr, function.node):
-            if not any(index.contains(node, text) and not _appends(node) for node in told):
+            fixed = "".join(str(part.value) for part in text.values if isinstance(part, ast.Constant))
+            if fixed != _TRAINERS and not any(index.contains(node, text) and not _appends(node) for node in told):
                 return True
     return False
+
+
+def _changes(function: FunctionModel, call: ast.Call) -> bool:
+    """Whether a call of a string's method gives another name than that without the trainer's prefix."""
+    if not isinstance(call.func, ast.Attribute) or (function.file.qualified(call.func) or "").startswith("os."):
+        return False
+    return not (len(call.args) == 1 and function.file.value(call.args[0]) == _TRAINERS)
 
 
 def _appends(node: ast.AST) -> bool:
@@ -153,7 +171,28 @@ FAILING = (
         rollout=[(" load_weights", " «load_weights»"), ("map_lora_update_to_engine", "map_lora_to_engine")],
     ),
 )
+_HOOK = (
+    "\n    def map_lora_update_to_engine(self, tensors, peft_config):\n"
+    '        names = {name: to_checkpoint_key(name.removeprefix("transformer.")) for name in tensors}\n'
+    "        return {names[name]: tensor for name, tensor in tensors.items()}, peft_config\n"
+)
+_RANK = "    actor_rollout_ref.model.lora_rank="
+_MERGED = f"    actor_rollout_ref.model.lora.merge=True%s\n{_RANK}"
 PASSING = (
+    Example(
+        "merged by the trainer",
+        rollout=(_HOOK, ""),
+        launch=(_RANK, _MERGED % ""),
+        e2e=(_RANK, _MERGED % " \\"),
+    ),
+    Example(
+        "the trainer's prefix alone",
+        rollout=[
+            (_HOOK, ""),
+            ('to_checkpoint_key(name.removeprefix("transformer."))', 'name.removeprefix("transformer.")'),
+        ],
+        also="OSC409",
+    ),
     Example(
         "names of other modules alone",
         model=[

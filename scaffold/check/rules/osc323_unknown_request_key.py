@@ -5,7 +5,8 @@ samples from an empty prompt, without noise, or without a window, for every requ
 
     if prompt.get("prompt_ids") is not None:                 # the agent loop sends prompt_token_ids
 
-Instead: read ``prompt_token_ids`` and ``negative_prompt_ids`` of the prompt, and ``noise_level``, ``sde_type``,
+Instead: read ``prompt_token_ids`` (``prompt_ids`` where the checkout sends that, since v0.3.0) and
+``negative_prompt_ids`` of the prompt, and ``noise_level``, ``sde_type``,
 ``sde_window_size``, ``sde_window_range``, ``global_steps`` and ``logprobs`` of the sampling parameters' ``extra_args``.
 """
 
@@ -30,6 +31,7 @@ KEYS = (
     *("prompt_token_ids", "negative_prompt_ids", "multi_modal_data", "noise_level", "sde_type", "sde_window_size"),
     *("sde_window_range", "logprobs", "negative_prompt", "global_steps"),
 )
+_IDS = ("prompt_token_ids", "prompt_ids")  # until v0.2.0, and later
 _READING = {"get", "pop", "setdefault"}
 _ALIKE = 0.8
 
@@ -40,12 +42,19 @@ def check(package: Package) -> Hits:
         return
     side = side_of(package, "rollout")
     reads = [(f, node, key) for f in side.functions if f.file in package.files for node, key in _read(f)]
+    sent = sent_keys(package.project)
+    if _IDS[1] in sent and _IDS[0] not in sent and not package.mentions("prompt_ids_from_payload"):
+        named = {n.value for f in side.functions for n in f.file.index.nodes(ast.Constant, f.node)}
+        for function, node, key in reads if _IDS[1] not in named else ():
+            if key == _IDS[0]:
+                text = f"requests of this checkout carry {_IDS[1]!r}, none carries {key!r}"
+                yield Hit(function.file, node, text, f"read {_IDS[1]!r} where it is there")
     near = {key: [right for right in KEYS if _near(key, right)] for key in {key for _, _, key in reads} - {*KEYS}}
     strange = [(function, node, key) for function, node, key in reads if near.get(key)]
     written = {n.value for f in side.functions for n in f.file.index.nodes(ast.Constant, f.node)} if strange else set()
     for function, node, key in strange:
         meant = max(near[key], key=lambda right: SequenceMatcher(None, key, right).ratio())
-        if meant not in written and not _made_here(package, key, node) and key not in sent_keys(package.project):
+        if meant not in written and not _made_here(package, key, node) and key not in sent:
             yield Hit(function.file, node, f"no request carries {key!r}", f"read {meant!r}")
 
 
@@ -92,11 +101,29 @@ def _near(key: str, right: str) -> bool:
     return alike and SequenceMatcher(None, key, right).ratio() >= _ALIKE
 
 
+_NEW = {"verl_omni/pipelines/rollout_request.py": 'def sent(ids):\n    return {"prompt_ids": ids}\n'}
+_READ = '["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])'
 FAILING = (
+    Example(
+        "the key of earlier releases",
+        _NEW,
+        rollout=[
+            ('prompt.get("prompt_token_ids")', 'prompt.get(«"prompt_token_ids"»)'),
+            (_READ, _READ.replace('prompt["prompt_token_ids"]', 'prompt[«"prompt_token_ids"»]')),
+        ],
+    ),
     Example("the size of the window", rollout=('"sde_window_size"', '«"window_size"»'), also="OSC306"),
     Example("the training step", rollout=('"global_steps"', '«"global_step"»')),
 )
 PASSING = (
+    Example(
+        "the key of this checkout",
+        _NEW,
+        rollout=[
+            ('prompt.get("prompt_token_ids")', 'prompt.get("prompt_ids")'),
+            (_READ, _READ.replace('prompt["prompt_token_ids"]', 'prompt["prompt_ids"]')),
+        ],
+    ),
     Example(
         "another spelling beside the right one",
         rollout=('prompt_token_ids"])\n', 'prompt_token_ids"])\n        prompt.get("prompt_ids")\n'),

@@ -111,7 +111,26 @@ _OF_A_LIBRARY = [
     ('"ToyLayer"', '"Qwen2DecoderLayer"'),
     ("ToyLayer(config) for _ in", "qwen2.Qwen2DecoderLayer(config, n) for n in"),
 ]
+_LAYERS = "        self.layers = nn.ModuleList(ToyLayer(config) for _ in range(config.num_hidden_layers))\n"
+_REGISTERED = [
+    ("class ToyLayer(nn.Module):", "%sclass ToyLayer(nn.Module):"),
+    (
+        _LAYERS,
+        "        self.layers = nn.ModuleList()\n        for _ in range(config.num_hidden_layers):\n"
+        '            self.layers.append(BLOCKS["toy"](config))\n',
+    ),
+]
+_TABLE = (
+    "BLOCKS = {}\n\n\ndef block(kind):\n    def keep(cls):\n        BLOCKS[kind] = cls\n        return cls\n\n    return keep\n\n\n"
+    '@block("toy")\n'
+)
+_TARGET = (_TARGETS, f"«{_TARGETS.replace('k_proj_gen', 'k_projection_gen')}»")
 FAILING = (
+    Example(
+        "blocks that a registry makes",
+        model=[(_REGISTERED[0][0], _REGISTERED[0][1] % _TABLE), _REGISTERED[1]],
+        launch=_TARGET,
+    ),
     Example(
         "a name in the configuration that the script starts from",
         {_PRESET: _YAML % "k_projection_gen"},
@@ -152,6 +171,32 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "blocks of a registry that is not in the tree",
+        model=[
+            ("import torch\n", "import torch\nfrom toy_blocks import BLOCKS\n"),
+            _REGISTERED[1],
+        ],
+        launch=(_TARGET[0], _TARGET[1].strip("«»")),
+        e2e=("OmniToyForConditionalGeneration", "OmniToyForConditionalGeneration"),
+        also="OSC103 OSC121",
+    ),
+    Example(
+        "projections in a dictionary that a function makes",
+        model=[
+            (
+                "class ToyMLP(",
+                'def _pair(size):\n    return nn.ModuleDict({"up": nn.Linear(size, size), "net": nn.ModuleList([nn.Linear(size, size)])})\n\n\n'
+                "class ToyMLP(",
+            ),
+            ("        self.vae2llm", "        self.extra = _pair(config.hidden_size)\n        self.vae2llm"),
+            (
+                "        latents = self.vae2llm(",
+                '        context = self.extra["net"][0](self.extra["up"](context))\n        latents = self.vae2llm(',
+            ),
+        ],
+        launch=('"k_proj_gen"', '"k_proj_gen", "extra.up", "net.0"'),
+    ),
     Example(
         "names in the configuration that the script starts from",
         {_PRESET: _YAML % "v_proj_gen"},

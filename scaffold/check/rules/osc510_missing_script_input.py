@@ -18,6 +18,7 @@ from itertools import product
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
+from scaffold.check.model.follow import follow
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.shell import ShellScript
@@ -88,7 +89,8 @@ def _data(package: Package) -> Hits:
                 written |= names
     for script in (*package.launch_scripts, *package.e2e_scripts) if written else ():
         for override in script.overrides:
-            found = re.search(_READ, override.raw) if override.key in ("data.train_files", "data.val_files") else None
+            asked = override.key in ("data.train_files", "data.val_files")
+            found = re.search(_READ, script.behind(override.raw)) if asked else None
             if found is not None and found[1] not in written:
                 text = f"{found[1]} is written by no data script; they write {', '.join(sorted(written))}"
                 yield Hit(script, override.value_span, text, "name a file that the data script writes")
@@ -178,5 +180,10 @@ def _looped(file: PythonFile, target: ast.AST) -> set[str]:
     """Return what a loop over a written list gives to one of its names."""
     loop = file.index.parent(target)
     listed = loop.iter if isinstance(loop, (ast.For, ast.comprehension)) else None
+    table = follow(file, listed) if isinstance(listed, ast.Name) else None
+    if isinstance(table, ast.DictComp) and isinstance(table.key, ast.Name):
+        listed = table.generators[0].iter
+    elif isinstance(table, (ast.Dict, ast.List, ast.Tuple)):
+        listed = ast.Tuple([key for key in table.keys if key]) if isinstance(table, ast.Dict) else table
     values = [file.value(item) for item in listed.elts] if isinstance(listed, (ast.Tuple, ast.List)) else [None]
     return {value if isinstance(value, str) else _OPEN for value in values}

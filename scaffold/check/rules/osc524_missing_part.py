@@ -96,6 +96,18 @@ def check(package: Package) -> Hits:
         for cls in dict.fromkeys(_classes(package, part.of)):
             if cls.file not in package.files or not _is_known(cls):
                 continue
+            written = cls.method(part.name)
+            if (
+                written is not None
+                and written.is_abstract
+                and written.file in package.files
+                and written.nodes(ast.Raise)
+            ):
+                told = any(": port vllm_omni/" in ast.unparse(node) for node in written.nodes(ast.Raise))
+                if not told:  # OSC140 tells where `new` left a place to port
+                    text = f"{cls.name}.{part.name}() only raises: {part.why}"
+                    yield Hit(written.file, written.node, text, f"write {part.name}()")
+                continue
             if not any(_has(cls, name) for name in (part.name, *_ELSEWHERE.get(part.of, ()))):
                 text = f"{cls.name} has no {part.name}(): {part.why}"
                 yield Hit(cls.file, cls.node, text, f"write {part.name}()")
@@ -165,6 +177,14 @@ def _hands_on(file: PythonFile) -> bool:
 
 FAILING = (
     Example(
+        "a step that only raises",
+        training=(
+            "    @classmethod\n    def set_timesteps(cls, scheduler, model_config: DiffusionModelConfig, device: str) -> None:\n"
+            "        setup_toy_sigmas(scheduler, model_config.pipeline.num_inference_steps, device=device)\n",
+            "    @classmethod\n    def «set_timesteps»(cls, scheduler, model_config, device):\n        raise NotImplementedError\n",
+        ),
+    ),
+    Example(
         "what the step returns",
         training=[
             ("return log_prob, prev_sample_mean, std_dev_t, sqrt_dt", "print(log_prob)"),
@@ -184,7 +204,17 @@ FAILING = (
         also="OSC314 OSC305 OSC306 OSC203 OSC303",
     ),
 )
+_LOADS = (
+    "        config = ToyTrainingConfig.from_model_path(model_path)\n        state: dict[str, Tensor] = {}\n"
+    '        with safe_open(os.path.join(model_path, "ema.safetensors"), framework="pt", device="cpu") as file:\n'
+    "            for source in file.keys():\n                target = to_training_key(source)\n"
+    "                if target is not None:\n                    state[target] = file.get_tensor(source)\n"
+    '        with torch.device("meta"):\n            model = cls(config)\n'
+    "        model.load_state_dict(state, strict=True, assign=True)\n        return model.to(torch_dtype)\n"
+)
+_PORT = 'NotImplementedError("loading: port vllm_omni/diffusion/models/toy/pipeline_toy.py:12 of vllm-omni 0.30.0")'
 PASSING = (
+    Example("a place to port", model=(_LOADS, f"        raise {_PORT}\n"), also="OSC140 OSC202 OSC401 OSC409"),
     Example("all are there"),
     Example(
         "a method made of a function",

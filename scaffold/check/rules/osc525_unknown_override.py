@@ -45,9 +45,14 @@ def check(package: Package) -> Hits:
                 continue
             if _value(file, item.key) is not _ABSENT:
                 continue
-            near = get_close_matches(item.key, _beside(item.key, known), n=1) or get_close_matches(item.key, known, n=1)
             text = f"{file.name} has no {item.key}: Hydra stops"
-            yield Hit(script, item.span, text, f"write {near[0]}" if near else f"write +{item.key}")
+            near = _meant(item.key, known)
+            yield Hit(
+                script,
+                item.span,
+                text,
+                f"write {near}" if near else f"leave it out, or write +{item.key} if it is read",
+            )
 
 
 def _configuration(package: Package, script: ShellScript) -> SourceFile | None:
@@ -75,9 +80,14 @@ def _keys(text: str) -> list[str]:
     return found
 
 
-def _beside(key: str, known: list[str]) -> list[str]:
-    folder = key.rpartition(".")[0]
-    return [other for other in known if other.rpartition(".")[0] == folder]
+def _meant(key: str, known: list[str]) -> str | None:
+    """Return the key that is spelt nearly so, beside it or in another place; one of another meaning is none."""
+    folder, _, name = key.rpartition(".")
+    beside = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == folder}
+    near = get_close_matches(name, beside, n=1, cutoff=0.75)
+    if near:
+        return beside[near[0]]
+    return next(iter(get_close_matches(key, [other for other in known if other.endswith(f".{name}")], n=1)), None)
 
 
 def _is_set(file: SourceFile, key: str) -> bool:

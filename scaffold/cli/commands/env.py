@@ -150,8 +150,13 @@ def _of_path(selector: str) -> str | None:
     from scaffold.upstream import locate
     from scaffold.upstream.identity import identified
 
-    named = bool(selector.strip()) and expanded(selector).exists()
-    return identified(locate(selector)).version if named else None
+    if not selector.strip() or not expanded(selector).exists():
+        return None
+    version = identified(locate(selector)).version
+    if version is None:
+        hint = "write the release that it comes from into vllm_omni/_version.py, such as version = '0.30.0'"
+        raise ScaffoldError(f"{selector} gives no version of itself", hint=hint)
+    return version
 
 
 def build_cuda(versions: list[str], *, force: bool = False) -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ def verify(
 ) -> None:
     """Run a package on a tiny model, one line for each contract.
 
-    It runs in child processes with limits on time and memory. Exit 1 where a contract fails.
+    It runs in child processes with limits on time and memory. Exit 1 where a contract fails, 2 where nothing ran.
 
     \b
     Example:

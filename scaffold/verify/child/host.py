@@ -1,7 +1,8 @@
-"""The child process: imports torch and the package once, then forks each contract.
+"""The child process: imports torch once, then forks each contract, which imports the package.
 
 Started by its path, with the job as JSON on stdin and the number of a pipe for results; nothing of the user's is on
-``sys.path`` but what ``imports.prepare`` puts there.
+``sys.path`` but what ``imports.prepare`` puts there. Nothing of the package runs in this process: it alone holds the
+pipe for results, and compares what its forks send (`judge`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import select
 import selectors
+import socket
 import sys
 import tempfile
 import time
@@ -24,6 +26,8 @@ from typing import Any
 
 # Of the package and what it imports itself, torch and vllm-omni apart; the largest rendered one takes 300.
 IMPORT_MEGABYTES = 2048
+IMPORT_SECONDS = 300.0  # the parent is sooner impatient
+HOST_MEGABYTES = 4096  # libraries of the package's, and tensors that are compared
 SIZES_MEGABYTES = 4096
 HEARTBEAT = 0.2  # seconds between two looks at deadlines
 
@@ -31,10 +35,12 @@ HEARTBEAT = 0.2  # seconds between two looks at deadlines
 def main() -> None:
     """Read the job and run it."""
     sys.path[0] = str(Path(__file__).resolve().parents[3])
-    from scaffold.verify.child.leftovers import die_with_parent
+    from scaffold.verify.child.leftovers import adopt_orphans, die_with_parent, readable_by_others
 
     die_with_parent()
-    run_job(json.loads(sys.stdin.read()), int(sys.argv[1]))
+    adopt_orphans()
+    readable_by_others(False)
+    run_job(json.loads(sys.stdin.read()), int(sys.argv.pop()))
 
 
 def _stand_in(job: dict[str, Any], origins: dict[str, str]) -> None:
@@ -50,9 +56,10 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
     """Run the contracts of a job; one JSON line on ``descriptor`` for each event."""
     os.set_inheritable(descriptor, False)
     channel = os.fdopen(descriptor, "w", encoding="utf-8")
+    token = job.pop("token")
 
     def say(**event: Any) -> None:
-        channel.write(json.dumps({"token": job["token"], **event}) + "\n")
+        channel.write(json.dumps({"token": token, **event}) + "\n")
         channel.flush()
 
     os.environ.update(
@@ -67,27 +74,33 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         import torch
 
         torch.set_num_threads(1)
-        from scaffold.verify.child.imports import prepare
+        from scaffold.verify.child.imports import import_libraries, prepare
+        from scaffold.verify.child.leftovers import end_descendants
 
         origins = prepare(job["root"], job["checkout"], job["kit"], job["diffusers_path"])
         _stand_in(job, origins)
         _import_contracts(job)
         from scaffold.verify.child.isolation import limit_host
 
-        limit_host(IMPORT_MEGABYTES)
-        package = importlib.import_module(job["module"])
+        limit_host(HOST_MEGABYTES)
+        tried = _forked(partial(_try_import, job), IMPORT_SECONDS, IMPORT_MEGABYTES, Path(job["logs"], "import.log"))
+        if tried.get("error") is None:
+            import_libraries(tried["modules"], job["root"], job["kit"])
         if any("lora" in contract["module"] or "fsdp" in contract["module"] for contract in job["contracts"]):
             import peft  # noqa: F401  # once here instead of in every fork
     except BaseException as error:
         missing = error.name if isinstance(error, ImportError) else None
-        say(event="import", error=one_line(error, job["root"]), missing=missing, origins=origins)
+        tried = {"error": one_line(error, job["root"]), "missing": missing}
+    if tried.get("error") is not None:
+        say(event="import", error=tried["error"], missing=tried.get("missing"), origins=origins)
         say(event="end")
         return
-    say(event="import", error=None, origins=origins, environment=environment())
+    say(event="import", error=None, origins=origins, environment=tried["environment"])
     # What was imported is not looked at by the collector any more, so that forks share its memory.
     gc.freeze()
     gc.enable()
-    _contracts(job, package, say)
+    _contracts(job, say)
+    end_descendants(os.getpid())
     say(event="end")
 
 
@@ -119,50 +132,73 @@ def environment() -> dict[str, str]:
     return found
 
 
-def _contracts(job: dict[str, Any], package: Any, say: Any) -> None:
+def _try_import(job: dict[str, Any]) -> dict[str, Any]:
+    """Import the package in a fork: what that needs, or why it fails."""
+    before = set(sys.modules)
+    try:
+        importlib.import_module(job["module"])
+    except BaseException as error:
+        missing = error.name if isinstance(error, ImportError) else None
+        return {"error": one_line(error, job["root"]), "missing": missing}
+    return {"environment": environment(), "modules": sorted(set(sys.modules) - before)}
+
+
+def _contracts(job: dict[str, Any], say: Any) -> None:
     from scaffold.verify.child import isolation
 
     waiting = list(job["contracts"])
     if job.get("ported") is None and any(contract["recorded"] for contract in waiting):
-        job["sizes"] = _sizes(job, package)
+        job["sizes"] = _sizes(job)
     running: dict[int, tuple[dict[str, Any], isolation.Forked]] = {}
     with selectors.DefaultSelector() as selector:
         while waiting or running:
             while waiting and len(running) < job["processes"]:
                 contract = waiting.pop(0)
                 process = isolation.fork(
-                    partial(_measure, job, contract, package),
+                    partial(_measure, job, contract),
                     contract["seconds"],
                     contract["megabytes"],
                     Path(job["logs"], f"{contract['id']}.log"),
                 )
                 running[process.reader] = (contract, process)
                 selector.register(process.reader, selectors.EVENT_READ)
-            ready = {key.fd for key, _ in selector.select(HEARTBEAT)}
+                selector.register(process.judge.socket, selectors.EVENT_READ, process.judge)
+            heard = [key for key, _ in selector.select(HEARTBEAT)]
+            ready = {key.fd for key in heard if key.data is None}
+            for key in heard:
+                if key.data is not None and not key.data.hear():
+                    selector.unregister(key.fileobj)
+                    key.data.socket.shutdown(socket.SHUT_RDWR)
             for reader, (contract, process) in list(running.items()):
                 # The end of the pipe may never come: a process that the contract has left behind can hold it open.
                 ended = isolation.has_ended(process)
                 if ended or (reader in ready and not isolation.receive(process)):
                     selector.unregister(reader)
+                    with contextlib.suppress(KeyError):
+                        selector.unregister(process.judge.socket)
                     del running[reader]
                     seconds = time.monotonic() - process.started
-                    say(event="result", id=contract["id"], seconds=seconds, **isolation.finish(process))
+                    result = process.judge.confirmed(isolation.finish(process))
+                    say(event="result", id=contract["id"], seconds=seconds, **result)
             for _, process in running.values():
                 if not process.timed_out and isolation.is_over(process.started, process.seconds):
                     process.timed_out = True
                     isolation.kill(process)
 
 
-def _sizes(job: dict[str, Any], package: Any) -> dict[str, Any]:
-    """Sizes of the tiny model, found once for all contracts, in a fork; or why there are none."""
+def _forked(task: Any, seconds: float, megabytes: int, log: Path) -> dict[str, Any]:
+    """What one fork says, waited for; comparisons that it asks for are made."""
     from scaffold.documents import parse_json
     from scaffold.verify.child import isolation
 
-    process = isolation.fork(
-        partial(_choose, job, package), job["sizes_seconds"], SIZES_MEGABYTES, Path(job["logs"], "sizes.log")
-    )
+    process = isolation.fork(task, seconds, megabytes, log)
+    talks = True
     while not isolation.has_ended(process):
-        if select.select([process.reader], [], [], HEARTBEAT)[0] and not isolation.receive(process):
+        asking = process.judge.socket.fileno()
+        heard = select.select([process.reader, *([asking] if talks else [])], [], [], HEARTBEAT)[0]
+        if asking in heard:
+            talks = process.judge.hear()
+        if process.reader in heard and not isolation.receive(process):
             break
         if isolation.is_over(process.started, process.seconds):
             process.timed_out = True
@@ -170,18 +206,26 @@ def _sizes(job: dict[str, Any], package: Any) -> dict[str, Any]:
             break
     found = isolation.finish(process)
     # A package may write on any descriptor while it is tried; what was found comes last.
-    with contextlib.suppress(ValueError):
-        found = parse_json(process.received[max(process.received.rfind(b'{"values"'), 0) :])
+    if "error" in found and not process.timed_out:
+        with contextlib.suppress(ValueError):
+            found = parse_json(process.received[process.received.rfind(b"\n{") + 1 :])
+    return found
+
+
+def _sizes(job: dict[str, Any]) -> dict[str, Any]:
+    """Sizes of the tiny model, found once for all contracts, in a fork; or why there are none."""
+    log = Path(job["logs"], "sizes.log")
+    found = _forked(partial(_choose, job), job["sizes_seconds"], SIZES_MEGABYTES, log)
     return {"unknown": f"sizes of a tiny model: {found['error']}"} if "error" in found else found
 
 
-def _choose(job: dict[str, Any], package: Any) -> dict[str, Any]:
+def _choose(job: dict[str, Any]) -> dict[str, Any]:
     from scaffold.verify.measured import NotDrivableError
     from scaffold.verify.subject import subject_of
     from scaffold.verify.subject.blueprint import chosen
 
     try:
-        return {"values": chosen(subject_of(job, package))}
+        return {"values": chosen(subject_of(job, importlib.import_module(job["module"])))}
     except NotDrivableError as reason:
         return {"unknown": str(reason)}
     except MemoryError:
@@ -190,8 +234,8 @@ def _choose(job: dict[str, Any], package: Any) -> dict[str, Any]:
         return {"unknown": f"sizes of a tiny model: {one_line(error, job['root'])}"}
 
 
-def _measure(job: dict[str, Any], contract: dict[str, Any], package: Any) -> dict[str, Any]:
-    """Run one contract in the forked process."""
+def _measure(job: dict[str, Any], contract: dict[str, Any]) -> dict[str, Any]:
+    """Import the package and run one contract, in the forked process."""
     import random
 
     import torch
@@ -199,9 +243,10 @@ def _measure(job: dict[str, Any], contract: dict[str, Any], package: Any) -> dic
     from scaffold.verify.measured import NotDrivableError
     from scaffold.verify.subject import contract_of, subject_of
 
-    random.seed(0)
-    torch.manual_seed(0)
     try:
+        package = importlib.import_module(job["module"])
+        random.seed(0)
+        torch.manual_seed(0)
         measured = contract_of(contract["module"], job).run(subject_of(job, package))
     except NotDrivableError as reason:
         return {"status": "skip", "reason": str(reason)}

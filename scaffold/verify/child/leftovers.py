@@ -18,6 +18,7 @@ PASSES = 20
 
 def end_process(process: Any, token: str, folder: Path | None = None) -> None:
     """End a process that leads a group of its own, with the group, wait for it, then end the run's leftovers."""
+    end_descendants(process.pid)
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -60,6 +61,48 @@ def _using(folder: Path) -> list[int]:
             if int(place.parent.name) != os.getpid() and any(name.startswith(inside) for name in opened):
                 pids.append(int(place.parent.name))
     return pids
+
+
+def readable_by_others(yes: bool) -> None:
+    """Linux: whether other processes of the user may look into this one's memory and descriptors."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(4, int(yes))
+
+
+def adopt_orphans() -> None:
+    """Linux: become the parent of whatever this process's descendants leave behind, in whichever session."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(36, 1)
+
+
+def end_descendants(pid: int) -> None:
+    """Kill everything below a process, which itself goes on; Linux only."""
+    for _ in range(PASSES):
+        below = _below(pid)
+        if not below:
+            return
+        for one in below:
+            with suppress(OSError):
+                os.kill(one, signal.SIGKILL)
+        if pid == os.getpid():
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+
+
+def _below(pid: int) -> list[int]:
+    """Processes below one that have not ended."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):
+            state, parent = read_bytes(folder / "stat").rpartition(b")")[2].split()[:2]
+            if state != b"Z":
+                children.setdefault(int(parent), []).append(int(folder.name))
+    found, waiting = [], [pid]
+    while waiting:
+        waiting += (below := children.get(waiting.pop(), []))
+        found += below
+    return found
 
 
 def die_with_parent() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from scaffold.verify.formulas import log_prob, relative, transition
+from scaffold.verify.formulas import log_prob, relative, same, transition
 from scaffold.verify.measured import Measured
 from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.guidance import without_guidance
@@ -32,7 +32,7 @@ def run(subject: Any) -> Measured:
     walked = [value for value in rolled.walked if value.dtype != torch.float32]
     if walked:
         problems.append(f"the sample between two steps is {str(walked[0].dtype).removeprefix('torch.')}")
-    rounded = sum(bool(torch.equal(value, value.bfloat16().float())) for value in rolled.walked[1:])
+    rounded = sum(same(value, value.bfloat16().float()) for value in rolled.walked[1:])
     if rounded:
         problems.append(f"{rounded} of {len(rolled.walked) - 1} samples hold bf16 numbers")
     settings = subject.settings(**without_guidance(subject))

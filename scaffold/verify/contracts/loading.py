@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from scaffold.verify.formulas import same
 from scaffold.verify.measured import Measured
 from scaffold.verify.subject.checkpoint import checkpoint_writer, load
 from scaffold.verify.subject.shards import lost_shards
@@ -34,7 +35,7 @@ def run(subject: Any) -> Measured:
         problems += [
             f"{name} is loaded with other values than the checkpoint's"
             for name in sorted(state.keys() & loaded.keys())
-            if loaded[name].shape != state[name].shape or not torch.equal(loaded[name], state[name])
+            if loaded[name].shape != state[name].shape or not same(loaded[name], state[name])
         ][:3]
         matrices = [name for name in state if state[name].ndim == 2]
         # A weight of a layer: tables that can be computed are no loss.

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from scaffold.verify.contracts.rollout_log_probs import LIMIT, recomputed
-from scaffold.verify.formulas import difference
+from scaffold.verify.formulas import difference, same
 from scaffold.verify.measured import Measured
 from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.rollout import TRAJECTORY
@@ -52,4 +52,4 @@ def run(subject: Any) -> Measured:
 
 
 def _equal(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
-    return one is other if one is None or other is None else torch.equal(one, other)
+    return one is other if one is None or other is None else same(one, other)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from scaffold.verify.formulas import difference
 from scaffold.verify.measured import Attempts, Measured, NotDrivableError
 from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity
@@ -40,11 +41,11 @@ def run(subject: Any) -> Measured:
         again = attempts.of(kind, recomputed, subject, module, rolled, kind, noise_level)
         if again is None:
             continue
-        difference = (again - rolled.log_probs).abs().max().item()
+        apart = difference(again, rolled.log_probs)
         if not series:
             series = {"rollout log-prob": rolled.log_probs[0].tolist(), "training log-prob": again[0].tolist()}
-        if difference > worst or difference != difference:
-            worst, where = difference, f" ({kind}, noise level {noise_level})"
+        if apart > worst:
+            worst, where = apart, f" ({kind}, noise level {noise_level})"
     problems += attempts.problems
     return Measured(f"{worst:.1e} apart{where}", problems, worst, LIMIT, "absolute", 6e-8, series or None)
 

@@ -7,6 +7,7 @@ from typing import Any
 import diffusers
 import torch
 
+from scaffold.verify.formulas import difference
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.rollout import RolloutDriver
@@ -60,10 +61,10 @@ def measure_schedule(subject: Any, release: str) -> Measured:
                 count = "none" if found is None else str(len(found))
                 problems.append(f"{steps} steps: {name} are {count}, upstream walks {len(wanted)}")
                 continue
-            difference = (found.double() - wanted).abs().max().item()
-            if difference > worst:
-                worst, where = difference, f" ({name} at {steps} steps)"
-            far = max(far, difference)
+            apart = difference(found, wanted)
+            if apart > worst:
+                worst, where = apart, f" ({name} at {steps} steps)"
+            far = max(far, apart)
         differences.append(far)
         if rolled.timesteps is not None:
             problems += _looked_up(scheduler, rolled.timesteps[0], steps)
@@ -81,9 +82,9 @@ def _measure_recorded(subject: Any) -> Measured:
         if found.shape != walked.shape:
             problems.append(f"{steps} steps: training has {len(found)} noise levels, the pipeline walks {len(walked)}")
             continue
-        difference = float((found - walked).abs().max())
-        if difference > worst or difference != difference:
-            worst, where = difference, f" (at {steps} steps)"
+        apart = difference(found, walked)
+        if apart > worst:
+            worst, where = apart, f" (at {steps} steps)"
         problems += _looked_up(scheduler, walked.float(), steps)
     counts = ", ".join(map(str, subject.recording["schedules"]))
     line = f"the pipeline's schedules of {counts} steps: {worst:.1e} apart{where}"

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 from scaffold import child_process
 from scaffold.reading import read_text
 from scaffold.verify.child.devices import shown
-from scaffold.verify.formulas import relative
+from scaffold.verify.formulas import ASKERS, relative
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.lora import adapted
 from scaffold.verify.subject.wrapping import STRATEGIES, Strategy
@@ -137,6 +137,7 @@ def _spawned(subject: Any, backend: str, strategy: str, folder: Path) -> None:
 def run_rank(subject: Any, backend: str, strategy: str, rank: int, folder: Path) -> None:
     """Run one rank and write what it found, or why it failed, to ``rank<n>.json``."""
     found: dict[str, Any]
+    ASKERS.clear()  # a socket is one process's: ranks compare by themselves
     try:
         found = _rank(subject, backend, STRATEGIES[strategy], rank, folder)
     except NotDrivableError as reason:

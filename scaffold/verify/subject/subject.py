@@ -356,7 +356,9 @@ class Subject:
             for name, shape in shapes.items()
         }
         places = (torch.arange(count) + torch.tensor(seeds)[:, None]) % side**2
-        return {f"reference_{name}": value for name, value in {**drawn, "positions": places}.items()}
+        lengths = torch.tensor([[count, REFERENCE_SIZES[1]]] * len(seeds))
+        columns = {**drawn, "positions": places, "lengths": lengths}
+        return {f"reference_{name}": value for name, value in columns.items()}
 
     def inputs(
         self,

@@ -98,7 +98,7 @@ def on_device(variant: Variant, device: Device, dtype: str | None = None) -> Var
     """
     if device.name == CPU:
         return variant if dtype is None else replace(variant, dtype=dtype)
-    dtype = dtype or device.dtype
+    dtype, variant = dtype or device.dtype, replace(variant, sleeps=variant.engines == 0)
     if dtype == "float32":
         limit = max(variant.log_prob_limit, CUDA_FLOAT32_LIMIT)
         reason = "float32 on both sides, with kernels of their own on each" if not variant.floor else None

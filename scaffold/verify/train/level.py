@@ -25,7 +25,7 @@ from scaffold.verify.rollout.judge import judge
 from scaffold.verify.train.contract import Contract, Training, contracts
 from scaffold.verify.train.contracts.reward import STEPS
 from scaffold.verify.train.cuda import find_cuda_environment
-from scaffold.verify.train.devices import CPU, NO_UPDATES, card, find_device, on_device
+from scaffold.verify.train.devices import CPU, DEVICES, NO_UPDATES, card, find_device, on_device
 from scaffold.verify.train.grown import Grown, grow
 from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
 from scaffold.verify.train.run import RunPlan, train
@@ -137,7 +137,8 @@ def wanted_variants(names: Sequence[str], package: Package, *, has_v1: bool = Tr
 
 def check_ids() -> list[str]:
     """The ids of the level's checks, in the order they are reported."""
-    return [contract.check.id for variant in VARIANTS for contract in contracts(variant)]
+    everywhere = [on_device(variant, device) for variant in VARIANTS for device in DEVICES.values()]
+    return list(dict.fromkeys(contract.check.id for variant in everywhere for contract in contracts(variant)))
 
 
 def ready(package: Package, request: TrainRequest) -> tuple[Environment, Sources]:
@@ -257,7 +258,7 @@ def _run_all(setting: Setting, variant: Variant, runs: Mapping[str, RunPlan]) ->
         return told
 
     stopping = Event()
-    with ThreadPoolExecutor(find_device(setting.request.device).at_once) as pool:
+    with ThreadPoolExecutor(min(plan.device.at_once for plan in runs.values())) as pool:
         try:
             found = {name: pool.submit(train, plan, follow(name), stopping) for name, plan in runs.items()}
             return {name: future.result() for name, future in found.items()}

@@ -28,6 +28,7 @@ class Variant:
         validates: whether validation runs after the last step.
         resumes: whether a checkpoint is saved after the last step and one more step taken from it.
         steps: the most that are run, where more would show nothing new.
+        sleeps: whether the engine gives its memory back between images and training, as it does on CUDA.
         trainer: ``v0`` or a mode of v1; None for the one that the checkout's own recipes take.
     """
 
@@ -44,6 +45,7 @@ class Variant:
     resumes: bool = False
     steps: int | None = None
     trainer: str | None = None
+    sleeps: bool = False
 
     @property
     def engines(self) -> int:

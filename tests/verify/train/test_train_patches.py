@@ -191,3 +191,19 @@ def test_kernels_are_withheld_before_a_model_is_imported(tmp_path: Path) -> None
     given = {"OMNI_SCAFFOLD_TRAIN": "patches", "OMNI_SCAFFOLD_TRAIN_SOURCES": "vllm_omni.diffusion.models.foo"}
     assert started(tmp_path, code, **given) == {"kernel": None}
     assert started(tmp_path, code, OMNI_SCAFFOLD_TRAIN="patches") == {"kernel": "a stand-in"}
+
+
+def test_server_that_takes_no_refusal_ends_its_requests(tmp_path: Path) -> None:
+    folder = tmp_path / "verl_omni" / "workers" / "rollout" / "vllm_rollout"
+    folder.mkdir(parents=True)
+    for path in (folder, *folder.parents[:3]):
+        (path / "__init__.py").touch()
+    method = "async def abort_all_requests(self, reset_prefix_cache=True):\n        return reset_prefix_cache\n"
+    text = f"class vLLMOmniHttpServer:\n    {method}"
+    (folder / "vllm_omni_async_server.py").write_text(text)
+    code = (
+        "import asyncio\nfrom verl_omni.workers.rollout.vllm_rollout.vllm_omni_async_server import vLLMOmniHttpServer\n"
+    )
+    code += "ended = vLLMOmniHttpServer().abort_all_requests(False, reject_request=True)\n"
+    code += "print(json.dumps({'ended': asyncio.run(ended)}))"
+    assert started(tmp_path, code, OMNI_SCAFFOLD_TRAIN="patches") == {"ended": False}

@@ -13,6 +13,8 @@
 #                 layers that backward recomputes whole: True (default) is all 28, False none. Fewer is faster, and
 #                 each one less takes 4.4 GiB. On 4 GPUs 80 GiB bear 16, 96 GiB bear 13, 141 GiB bear 4, which leaves a
 #                 tenth of the card free; what a rollout engine keeps there has to be subtracted.
+#   OFFLOAD       True keeps parameters and optimizer on the CPU while the rollout runs (default False); that
+#                 makes room on the card and may take most of a step
 set -xeuo pipefail
 
 WORKSPACE=${WORKSPACE:-$HOME}
@@ -22,6 +24,7 @@ DEPLOY_CONFIG=${DEPLOY_CONFIG:-"$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/ba
 
 NUM_GPUS=${NUM_GPUS:-4}
 CHECKPOINTED_LAYERS=${CHECKPOINTED_LAYERS:-True}
+OFFLOAD=${OFFLOAD:-False}
 ROLLOUT_TP=1
 REWARD_TP=$((NUM_GPUS < 4 ? NUM_GPUS : 4))
 MAX_PROMPT_LENGTH=256
@@ -58,8 +61,8 @@ actor=(
     actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16
     actor_rollout_ref.actor.diffusion_loss.clip_ratio=1e-05
     actor_rollout_ref.actor.fsdp_config.model_dtype=bfloat16
-    actor_rollout_ref.actor.fsdp_config.param_offload=True
-    actor_rollout_ref.actor.fsdp_config.optimizer_offload=True
+    actor_rollout_ref.actor.fsdp_config.param_offload=$OFFLOAD
+    actor_rollout_ref.actor.fsdp_config.optimizer_offload=$OFFLOAD
     actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=16
 )
 
@@ -111,7 +114,8 @@ trainer=(
     trainer.total_training_steps=300
     trainer.save_freq=30
     trainer.test_freq=30
+    trainer.use_v1=False
 )
 
-python3 -m verl_omni.trainer.main_diffusion \
+python3 -m verl_omni.trainer.main_diffusion_v1 \
     "${data[@]}" "${model[@]}" "${actor[@]}" "${rollout[@]}" "${reward[@]}" "${trainer[@]}" "$@"

@@ -17,7 +17,7 @@ from scaffold.verify.rollout.check import LOG_PROB, Check, Measurement, NotAppli
 from scaffold.verify.rollout.engine_side import precision, real_library, recorder, settings, sizes, sources
 from scaffold.verify.rollout.engine_side.comparison import Comparison, compare, join
 from scaffold.verify.rollout.engine_side.data_script import rows_of
-from scaffold.verify.rollout.engine_side.prompts import TEXTS, PromptForm
+from scaffold.verify.rollout.engine_side.prompts import SHORT_TEXTS, TEXTS, PromptForm
 from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory, trajectory_tensors
 from scaffold.verify.rollout.task import Task
@@ -59,6 +59,7 @@ class Bench:
         # What VeRL-Omni's configuration would fill in otherwise, and scales that only a request with images has.
         guidance = {**(task.facts["guidance"].get("filled") or {}), **(task.facts["guidance"].get("others") or {})}
         declared = task.facts.get("declared")
+        self.texts = TEXTS if declared is None else SHORT_TEXTS
         if declared and declared["guidance"]:
             guidance = {declared["guidance"]: declared["scale"], **guidance}
         self.recipe = Recipe(
@@ -88,7 +89,6 @@ class Bench:
             self.recipe = replace(self.recipe, height=SIDE * unit, width=SIDE * unit)
         side, longer = SIDE * unit, SIDE * unit * 3 // 2
         sizes.allow(self.adapters, task.facts.get("sizes"), [(side, side), (side, longer), (longer, side)])
-        self.texts = TEXTS
         self.table = None if declared is None else Declared.of(declared)
         self._first: list[Trajectory] | None = None
 
@@ -108,7 +108,7 @@ class Bench:
     def roll_out(
         self,
         recipe: Recipe,
-        texts: Sequence[str] = TEXTS,
+        texts: Sequence[str] | None = None,
         *,
         lora: bool = False,
         native: bool = False,
@@ -118,7 +118,7 @@ class Bench:
         # The noise of the steps comes from the global generator, that of the initial latents from the request's seed.
         torch.manual_seed(seed + NOISE)
         samples = []
-        for index, text in enumerate(texts):
+        for index, text in enumerate(self.texts if texts is None else texts):
             ids = self.prompts.native(text)
             sent = ids if native else self.prompts.chat(text)
             self.engine.negative = self.prompts.negative(text)
@@ -244,7 +244,11 @@ def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
 
         tokenizer = AutoTokenizer.from_pretrained(task.checkpoint, local_files_only=True)
     prompt = task.facts["prompt"]
-    rows = rows_of(Path(task.facts["prompts"]), TEXTS, Path(task.results).parent) if task.facts.get("prompts") else {}
+    rows = (
+        rows_of(Path(task.facts["prompts"]), SHORT_TEXTS, Path(task.results).parent)
+        if task.facts.get("prompts")
+        else {}
+    )
     return PromptForm(
         tokenizer,
         prompt["begin"],

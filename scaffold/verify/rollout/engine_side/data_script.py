@@ -15,7 +15,7 @@ from unittest import mock
 
 from scaffold.reading import read_text
 
-QUOTED = 'with the words "OPEN DAILY"'  # scripts of the text task take the quoted words for their reward
+QUOTED = 'says "OPEN"'  # scripts of the text task take the quoted words for their reward
 # By which scripts are told where texts lie and where rows go.
 INPUTS, OUTPUTS = ("input_dir", "input-dir"), ("output_dir", "output-dir", "local_save_dir")
 

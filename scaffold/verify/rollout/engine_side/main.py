@@ -74,7 +74,7 @@ def _measure(scenario: Scenario, checks: list[Check], bench: Any, results: IO[st
         missing, skipped = describe(error, str(Path(bench.task.root, *bench.task.package.split(".")))), False
         raised = True
         traceback.print_exc()
-    for check in checks:
+    for check in [check for check in checks if check.id in wanted]:
         known = told.setdefault(missing, check.id) if raised else check.id
         line = missing if known == check.id else f"{scenario_line(missing)}: {known} fails by it"
         put(Measurement(check.id, None, line, skipped=skipped or known != check.id), raised)

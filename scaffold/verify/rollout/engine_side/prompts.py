@@ -12,6 +12,8 @@ TEXTS = (
     "portrait of an old sailor, oil on canvas, three glass bottles on a wooden table behind him",
     "two cats",
 )
+# The same for a package whose tiny checkpoint may fill every prompt to one short length.
+SHORT_TEXTS = ("a red fox at dawn", "an old sailor and three bottles", "two cats")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ Only what lies between is left out: the server, the reward, and the queue's tran
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import importlib.util
 from collections.abc import Sequence
@@ -76,7 +75,7 @@ def rows_of(samples: Sequence[Trajectory], checkout: Path, steps: Sequence[int])
                 prompt_token_ids=list(sample.token_ids),
                 **columns,
             )
-            asyncio.run(wrote)
+            _finished(wrote)
         meta = SimpleNamespace(keys=list(queue.rows), partition_id="train")
         return reading.diffusion_tq_batch_to_dataproto(meta).to_tensordict()
 
@@ -144,7 +143,16 @@ def _padded(worker: Any, sample: Trajectory) -> Any:
         metrics=loops.AgentLoopMetrics(),
         extra_fields={"all_latents": sample.latents, "all_timesteps": sample.timesteps, **sample.extra},
     )
-    return asyncio.run(worker._agent_loop_postprocess(output, raw_prompt=[]))
+    return _finished(worker._agent_loop_postprocess(output, raw_prompt=[]))
+
+
+def _finished(coroutine: Any) -> Any:
+    """What a coroutine returns that has nothing to wait for: server, reward and queue answer at once here."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("the agent loop waits for something that is not there")
 
 
 def _module(path: Path) -> Any:

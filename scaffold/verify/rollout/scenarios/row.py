@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scaffold.verify.declared import PROMPT
 from scaffold.verify.rollout.check import LOG_PROB, Check, Measurement, NotApplicable
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     """Send samples of the longest and the shortest prompt, of an edit with images of unlike sizes, through both."""
     from scaffold.verify.rollout.engine_side import queue_rows
 
+    if bench.table is not None and PROMPT not in bench.table.columns.get("prompt_embeds", (PROMPT,)):
+        raise NotApplicable(
+            f"{bench.table.place} declares embeddings of one length, which a tiny checkpoint has shorter than VeRL-Omni"
+            " pads them to"
+        )
     batching = f"{queue_rows.BATCHING.replace('.', '/')}.py"
     try:
         checkout = queue_rows.require(bench.task.library, batching)

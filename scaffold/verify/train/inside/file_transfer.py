@@ -5,7 +5,6 @@ An asynchronous run names this module in its settings, and verl imports it where
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import tempfile
 import time
@@ -59,6 +58,6 @@ class FileTransfer(_base.CheckpointEngine):  # type: ignore[misc]
         while not self.file.exists():
             if time.monotonic() - begun > SECONDS:
                 raise TimeoutError(f"no weights came within {SECONDS:.0f} s")
-            await asyncio.sleep(0.1)
+            time.sleep(0.1)  # this process does nothing else meanwhile
         for name, value in torch.load(self.file, weights_only=True):
             yield name, value

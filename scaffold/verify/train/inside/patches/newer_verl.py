@@ -2,12 +2,14 @@
 
 A setting of the rollout gets the value that the release itself has as its default. A diffusion model has no
 configuration of a language model, which is asked for a quantisation. The agent loop lost the method by which
-verl-omni's turns a prompt into ids; here it serves prompts of text.
+verl-omni's turns a prompt into ids; here it serves prompts of text. Whoever ends requests says since 0.9 whether later
+ones are refused, which verl-omni's server does not take: it lets its requests end, and none come meanwhile.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 from dataclasses import MISSING, fields
 from types import SimpleNamespace
 from typing import Any
@@ -58,7 +60,21 @@ def template(module: Any) -> None:
     module.AgentLoopBase.apply_chat_template = apply_chat_template
 
 
+def ended_requests(module: Any) -> None:
+    """Let the server end its requests whatever else it is told."""
+    server = module.vLLMOmniHttpServer
+    original = server.abort_all_requests
+    if "reject_request" in inspect.signature(original).parameters:
+        return
+
+    async def abort_all_requests(self: Any, reset_prefix_cache: bool = True, reject_request: bool = False) -> Any:
+        return await original(self, reset_prefix_cache)
+
+    server.abort_all_requests = abort_all_requests
+
+
 HOOKS = {
+    "verl_omni.workers.rollout.vllm_rollout.vllm_omni_async_server": ended_requests,
     "verl.experimental.agent_loop.agent_loop": template,
     "verl_omni.workers.config.diffusion.rollout": fill_in,
     "verl.workers.rollout.vllm_rollout.vllm_async_server": no_quantisation,
