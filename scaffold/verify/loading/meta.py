@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from scaffold.verify.loading.tensor import follow
+
 LARGE = 1 << 16  # numbers; tables of positions and the like may be smaller, and are computed as ever
 
 
-class _LargeOnMeta(TorchFunctionMode):
-    """Puts what has no values yet, and is as large as a weight, on the meta device."""
+class _Loading(TorchFunctionMode):
+    """Puts what has no values yet, and is as large as a weight, on the meta device; follows what headers went into."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -22,11 +24,13 @@ class _LargeOnMeta(TorchFunctionMode):
                 made = func(*args, **{**kwargs, "device": "meta"})
             if made.numel() >= LARGE:
                 return made
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        follow((args, kwargs), result)
+        return result
 
 
 @contextmanager
 def on_meta() -> Iterator[None]:
     """While a loader runs."""
-    with _LargeOnMeta():
+    with _Loading():
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -148,10 +148,34 @@ def _copied(args: Any, name: str, keys: frozenset[tuple[str, str]]) -> Any:
     if isinstance(source, Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             torch.empty(source.shape, device="meta").expand(target.shape)  # raises where it does not fit
-    storage = args[0].untyped_storage()
-    _KEPT.append(storage)
-    COPIED.setdefault(storage._cdata, set()).update(keys)
+    _note(args[0], keys)
     return args[0]
+
+
+def follow(given: Any, made: Any) -> None:
+    """Note that tensors are made of others that a header was copied into, as a cast of such a parameter is."""
+    if not COPIED:
+        return
+    with torch._C.DisableTorchFunctionSubclass():
+        plain = [value for value in _tensors(given) if not isinstance(value, HeaderTensor)]
+        keys = set().union(*(COPIED.get(_storage(value), ()) for value in plain))
+        for value in _tensors(made) if keys else ():
+            if not isinstance(value, HeaderTensor):
+                _note(value, keys)
+
+
+def _note(tensor: Tensor, keys: Iterable[tuple[str, str]]) -> None:
+    COPIED.setdefault(_storage(tensor), set()).update(keys)
+    if _storage(tensor):
+        _KEPT.append(tensor.untyped_storage())
+
+
+def _storage(tensor: Tensor) -> int:
+    """What views of one memory have in common; 0 of a tensor that has none."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return 0
 
 
 def keys_of(tensor: Tensor) -> frozenset[tuple[str, str]]:
@@ -159,4 +183,4 @@ def keys_of(tensor: Tensor) -> frozenset[tuple[str, str]]:
     if isinstance(tensor, HeaderTensor):
         return tensor.keys
     with torch._C.DisableTorchFunctionSubclass():
-        return frozenset(COPIED.get(tensor.untyped_storage()._cdata, ()))
+        return frozenset(COPIED.get(_storage(tensor), ()))
