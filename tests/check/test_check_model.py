@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from scaffold.check.example import BASE, base_tree, check_files
 from scaffold.check.model.calls import resolve
 from scaffold.check.model.follow import returned
 from scaffold.check.model.functions import FunctionModel
@@ -371,3 +372,24 @@ def test_index_answers_like_the_tree() -> None:
     assert [node for node in index.own(outer) if isinstance(node, ast.Return)] == [outer.body[-1]]
     assert index.nodes(ast.Return, inner) == [inner.body[0]]
     assert next(iter(index.ancestors(inner))) is outer
+
+
+def test_trees_that_share_a_text_are_read_apart() -> None:
+    def found(name: str) -> list[str]:
+        files = dict(base_tree(BASE))
+        package = "verl_omni/pipelines/toy_flow_grpo"
+        model, launch = f"{package}/toy_model.py", "examples/flowgrpo_trainer/toy/run_toy_lora.sh"
+        files[f"{package}/extra.py"] = (
+            "import torch.nn as nn\n\n\nclass Extra(nn.Module):\n    def __init__(self, size):\n"
+            f"        super().__init__()\n        self.{name} = nn.Linear(size, size)\n"
+        )
+        files[model] = files[model].replace(
+            "        self.vae2llm = ", "        self.extra = Extra(config.hidden_size)\n        self.vae2llm = "
+        )
+        files[model] = files[model].replace("from safetensors", "from .extra import Extra\nfrom safetensors")
+        files[launch] = files[launch].replace('"v_proj_gen"', '"extra.up"')
+        return [finding.rule for finding in check_files(files, ["OSC507"])]
+
+    assert found("up") == []
+    assert found("down") == ["OSC507"]
+    assert found("up") == []

@@ -14,6 +14,7 @@ from scaffold.check.model.scopes import Binding
 
 if TYPE_CHECKING:
     from scaffold.check.model.classes import ClassModel
+    from scaffold.check.model.submodules import Submodule
 
 _BUILTINS = frozenset(dir(builtins))
 _HOPS = 12
@@ -40,6 +41,7 @@ class Resolution(ABC):
         self._names: dict[ast.AST, str | None] = {}
         self._definitions: dict[str, tuple[PythonFile, Binding] | None] = {}
         self.resolved: dict[tuple[ast.Call, ClassModel | None], FunctionModel | ClassModel | None] = {}
+        self.submodules: dict[ClassModel, list[Submodule]] = {}
         self.reachable: dict[tuple[FunctionModel, ClassModel | None], list[FunctionModel]] = {}
 
     @abstractmethod

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 from scaffold.check.model.calls import attribute_name, resolve
@@ -67,12 +66,19 @@ class Submodule:
         self.repeated, self.unknown = bool(built.path), built.call is None
 
 
-@lru_cache(maxsize=512)
 def submodules(cls: ClassModel) -> list[Submodule]:
     """Return what a class assigns to ``self.name`` by calls; elements of containers each for themselves.
 
     Anything that is built counts, parameters and plain objects too; the caller looks at ``qualified``.
     """
+    # Trees with one text share its nodes, and what a name stands for differs between them.
+    known = cls.file.project.submodules
+    if cls not in known:
+        known[cls] = _submodules(cls)
+    return known[cls]
+
+
+def _submodules(cls: ClassModel) -> list[Submodule]:
     found = []
     for owner in cls.mro:
         for name, assignments in owner.own_instance_attributes.items():
