@@ -28,6 +28,7 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ class Package:
         sys.path.insert(0, str(KIT))
         for name in ("verl_omni", "verl_omni.pipelines"):
             package = types.ModuleType(name)
-            package.__path__ = [str(KIT / name.replace(".", "/"))]
+            package.__path__ = [str(root / name.replace(".", "/")) for root in (KIT, self.folder.parents[2])]
             sys.modules[name] = package
         self.name = f"verl_omni.pipelines.{self.folder.name}"
         sys.modules[self.name] = types.ModuleType(self.name)
@@ -113,6 +114,10 @@ class Package:
         """One file of it."""
         return importlib.import_module(f"{self.name}.{name}")
 
+    def runtime(self, name: str) -> Any:
+        """One file of the runtime beside it."""
+        return importlib.import_module(f"verl_omni.pipelines.flow_grpo_runtime.{name}")
+
     def build(self, tiny: bool, device: torch.device, dtype: torch.dtype) -> nn.Module:
         """Its training module with seeded random weights on the device, with LoRA and gradient checkpointing."""
         from peft import LoraConfig
@@ -122,7 +127,7 @@ class Package:
         owner = getattr(file, names["module_class"])
         torch.manual_seed(0)
         if self.ported:
-            model = self._ported(file, owner, tiny, device, dtype)
+            model = self._ported(owner, tiny, device, dtype)
         else:
             config = getattr(file, names["config_class"])
             known = config.__dataclass_fields__
@@ -141,7 +146,7 @@ class Package:
         model.enable_gradient_checkpointing()
         return model.to(device).train()
 
-    def _ported(self, file: Any, owner: Any, tiny: bool, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    def _ported(self, owner: Any, tiny: bool, device: torch.device, dtype: torch.dtype) -> nn.Module:
         """What ``from_pretrained`` makes of the release's configuration, its weights random ones on the device."""
         pipeline = self.spec["upstream"]["registry_key"]
         if pipeline not in RELEASES:
@@ -152,9 +157,9 @@ class Package:
 
         def read(module: nn.Module, *_: Any) -> types.SimpleNamespace:
             state = {name: random(name, tensor, device).to(dtype) for name, tensor in module.named_parameters()}
-            return types.SimpleNamespace(state=state, given=None)
+            return types.SimpleNamespace(state=state, given=None, tie=lambda module: None)
 
-        file.read_checkpoint = read
+        self.runtime("module").read_checkpoint = read
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "transformer").mkdir()
             (Path(folder) / "transformer/config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -196,23 +201,24 @@ class Package:
         return lambda: ({**shared, **first}, {**shared, "text_token_ids": texts[1]})
 
     def _calls(self, model: nn.Module, lengths: list[int], side: int, device: torch.device) -> Callable[[], Any]:
-        file, config = self.module("denoiser_calls"), self.config
+        replay, config = self.runtime("replay"), self.config
         latents = torch.randn(len(lengths), config["in_channels"], side // 8, side // 8, device=device)
         tables = self.module(f"{self.spec['names']['model']}_denoiser").constant_tables(model)
         pairs = zip(latents.split(1), lengths, strict=True)
-        recorded = [self._recorded(file, tables, row, length, device) for row, length in pairs]
+        recorded = [self._recorded(tables, row, length, device) for row, length in pairs]
         self.trajectory = len(recorded[0])
+        column = nn.utils.rnn.pad_sequence(recorded, batch_first=True)
 
         def branches() -> Iterator[dict[str, Any]]:
-            read = file.read_calls(recorded)
+            read = replay.read_calls({replay.COLUMN: column.to(device, copy=True)})
             for conditional in (True, False):
-                yield {"calls": file.DenoiserCalls(read, latents, 0, {}, conditional=conditional)}
+                yield {"calls": replay.DenoiserCalls(self.plan, read, latents, 0, {}, conditional=conditional)}
 
         return branches
 
-    def _recorded(self, file: Any, tables: dict[str, Any], latents: Tensor, length: int, device: torch.device) -> bytes:
+    def _recorded(self, tables: dict[str, Any], latents: Tensor, length: int, device: torch.device) -> Tensor:
         """The calls of one step as the rollout records them, of a stand-in that predicts nothing."""
-        stand_in, recorder = StandIn(device), file.CallRecorder()
+        stand_in, recorder = StandIn(device), self.runtime("calls").CallRecorder(self.plan)
         recorder.watch(stand_in, tables=tables)
         recorder.begin(active=True)
         feature = self.config.get("text_feat_dim") or self.config["instruction_feature_configs"]["instruction_feat_dim"]
@@ -323,9 +329,9 @@ def run(out: Path, args: argparse.Namespace) -> None:
     ways = ("together", "alone") if args.alone and package.ported else ("together",)
     for batch, (kind, length), way in ((b, t, w) for b in args.batch for t in texts.items() for w in ways):
         if package.ported:
-            calls = package.module("denoiser_calls")
             shown = package.spec["port"].get("batches", "none") if way == "together" else "none"
-            calls.STACKED, calls.PADDED = shown != "none", shown == "padded"
+            plan = package.module("common").CALLS
+            package.plan = replace(plan, stacked=shown != "none", padded=shown == "padded")
         try:
             figures = measure(model, package.step(model, [length(i) for i in range(batch)], args.side, device), args)
         except torch.OutOfMemoryError:

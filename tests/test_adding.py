@@ -90,7 +90,7 @@ display = "BAGEL of our own"
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     """A copy of what the tool is made of, with its bytecode."""
-    for name in ("scaffold", "templates"):
+    for name in ("scaffold", "templates", "runtime"):
         shutil.copytree(REPOSITORY / name, tmp_path / "tool" / name)
     return tmp_path / "tool"
 

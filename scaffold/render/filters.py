@@ -222,10 +222,13 @@ def imported(value: Any) -> str:
     return str(value)
 
 
-def own_import(value: Any) -> str:
-    """Return ``value`` unchanged as `imported` does, or when it is a public module of a pipeline's own package."""
+def own_import(value: Any, pipeline: Any = None) -> str:
+    """Return ``value`` unchanged as `imported` does, or when it is a public module of a pipeline's own package.
+
+    ``pipeline`` is the pipeline's module where ``value`` is another: both then lie in one package.
+    """
     parts = dotted(value).split(".")
-    if parts[0] in PACKAGES:
+    if parts[0] in PACKAGES or (pipeline is not None and parts[0] != dotted(pipeline).partition(".")[0]):
         return imported(value)
     known = parts[0] in sys.stdlib_module_names or parts[0] in ("torch", "numpy", "vllm", "verl", "pip", "setuptools")
     if len(parts) < 2 or known or any(part.startswith("_") for part in parts):

@@ -23,11 +23,12 @@ def is_runtime(path: str) -> bool:
 @cache
 def runtime_files() -> dict[str, RenderedFile]:
     """Return the runtime's files by path from the repository's root, as the target wants them."""
+    from scaffold.reading import read_text
     from scaffold.render.formats import finish
 
-    header = (templates_root() / "blocks" / "license.py.jinja").read_text(encoding="utf-8").strip()
+    header = read_text(templates_root() / "blocks" / "license.py.jinja").strip()
     files = {
-        f"{FOLDER}/{path.name}": RenderedFile(f"{header}\n{path.read_text(encoding='utf-8')}", template=path.name)
+        f"{FOLDER}/{path.name}": RenderedFile(f"{header}\n{read_text(path)}", template=path.name)
         for path in sorted(runtime_root().glob("*.py"))
     }
     return finish(files, [])

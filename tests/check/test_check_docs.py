@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from scaffold import __version__
+
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "check.md").read_text(encoding="utf-8")
 CONSOLE = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
@@ -61,8 +63,10 @@ def test_hook_runs_the_command_on_a_checkout(broken: Path, scaffold_cli: Callabl
     (hook,) = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
     assert hook["id"] == "omni-scaffold-check"
     assert hook["pass_filenames"] is False
-    (text,) = [block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "hooks:" in block]
-    assert yaml.safe_load(text)["repos"][0]["hooks"] == [{"id": hook["id"]}]
+    assert f"pip install tools/omni_scaffold-{__version__}-py3-none-any.whl" in PAGE
+    (block,) = [text for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if text.startswith("repos:")]
+    (repo,) = yaml.safe_load(block)["repos"]
+    assert (repo["rev"], repo["hooks"]) == ("main", [{"id": hook["id"]}])
     words = [*hook["entry"].split(), *hook["args"]]
     assert words[0] == "omni-scaffold"
     assert scaffold_cli(*words[1:], cwd=broken / "reference_bagel").code == 1

@@ -312,7 +312,7 @@ def test_a_description_that_never_ends(hub: Hub, monkeypatch: pytest.MonkeyPatch
 
 def test_it_is_an_extra(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    refused("o/model", r"needs huggingface_hub; pip install 'omni-scaffold\[hub\]'")
+    refused("o/model", r"needs huggingface_hub; pip install '\.\[hub\]' in the clone")
 
 
 def test_no_server(hub: Hub) -> None:

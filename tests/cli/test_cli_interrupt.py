@@ -129,9 +129,12 @@ def test_verify(interrupted: Callable[..., str], copied: Path) -> None:
 
 
 def test_list_ends_with_its_processes() -> None:
-    """Ctrl-C of a terminal reaches the processes too, which print nothing and are not waited for."""
+    """Ctrl-C of a terminal reaches the processes too, which print nothing and are not waited for.
+
+    Not the console script, which would show the table that it kept.
+    """
     child = subprocess.Popen(
-        [sys.executable, "-m", "scaffold", "list", "--vllm-omni", "0.27.0rc1"],
+        [sys.executable, "-c", "from scaffold.cli import main; main()", "list", "--vllm-omni", "0.27.0rc1"],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -116,5 +116,7 @@ def test_its_own_tests_pass_on_the_kit(tree: Path, tmp_path: Path, warm_python: 
     )
     done = warm_python(["-c", program], cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"\b2\d passed", done.stdout), done.stdout
+    passed = re.search(r"\b(\d+) passed", done.stdout)
+    assert passed is not None, done.stdout
+    assert int(passed[1]) >= 19, done.stdout
     assert "skipped" not in done.stdout

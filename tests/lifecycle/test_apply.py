@@ -389,7 +389,7 @@ def test_disk_that_is_full(
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write everything")
-@pytest.mark.parametrize("locked", [".git", "verl_omni/pipelines", pytest.param("docs", marks=pytest.mark.table)])
+@pytest.mark.parametrize("locked", ["verl_omni/pipelines", pytest.param("docs", marks=pytest.mark.table)])
 def test_checkout_that_one_may_not_write(
     standin: Callable[..., Path], scaffold_child: Callable[..., Any], scaffold_cli: Callable[..., Any], locked: str
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scaffold.spec import LOCK_NAME, read_spec
 from scaffold.upstream import locate
 
 pytestmark = [pytest.mark.upstream, pytest.mark.xdist_group("ported packages")]
@@ -62,9 +63,24 @@ def test_other_code_under_the_same_number_is_not_taken_for_the_packages_own(
     tree: Callable[[str], Path], scaffold_cli: Callable[..., Any], flags: tuple[str, ...]
 ) -> None:
     out = tree("other")
+    # As a package has it whose versions were told apart by their number alone.
+    stored = read_spec(out / SPEC).spec
+    stored.sections["upstream"]["version"] = VERSION
+    (out / SPEC).write_text(stored.to_toml())
+    (out / SPEC).with_name(LOCK_NAME).write_text(stored.to_lock())
     line = scaffold_cli("update", out, *flags).refusal(2)
     assert "ported from other code than that of vllm-omni 0.30.0" in line
     assert AFTER in (out / PORTED).read_text()
+
+
+def test_the_packages_own_code_is_known_by_its_version(
+    tree: Callable[[str], Path], scaffold_cli: Callable[..., Any]
+) -> None:
+    out = tree("other")
+    assert str(read_spec(out / SPEC).spec.value("upstream.version")).startswith(f"{VERSION}+vllm.g")
+    assert "nothing to do" in scaffold_cli("update", out).success()
+    scaffold_cli("update", out, "--vllm-omni", VERSION)
+    assert BEFORE in (out / PORTED).read_text()
 
 
 def test_update_goes_on_where_the_code_is_named(

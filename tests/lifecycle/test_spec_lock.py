@@ -45,7 +45,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture
 def golden(reference: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(reference, tmp_path / "golden", symlinks=True))
+    copy = Path(shutil.copytree(reference, tmp_path / "golden", symlinks=True))
+    for path in copy.rglob("*"):
+        if path.is_file() and not path.is_symlink():  # whatever the umask was under which git wrote it
+            path.chmod(0o755 if os.access(path, os.X_OK) else 0o644)
+    return copy
 
 
 def damage(root: Path, name: str) -> str:

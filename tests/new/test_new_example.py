@@ -37,8 +37,8 @@ def test_the_readme_answers(reference: Path) -> None:
     assert "WANDB_API_KEY" in answers["wandb"]
     works = text.partition("## Does it work?")[2]
     for metric in (
-        "`rollout_corr/logprob_abs_diff_max` | about 5e-4 in bf16",
-        "`critic/rewards/mean` | a finite number",
+        "`rollout_corr/logprob_abs_diff_max` | up to 1e-3 in bf16, 4e-3 in the first steps of a folded adapter",
+        "`critic/rewards/mean` | a finite number that moves",
     ):
         assert metric in works
     assert "omni-scaffold verify verl_omni/pipelines/bagel_flow_grpo --level rollout" in works

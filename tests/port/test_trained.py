@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scaffold.resources import kit_root
 from tests.port.case import CASES
 
 pytestmark = [pytest.mark.slow, pytest.mark.upstream]
 
 
 def test_adapter_checkpointing_and_sharding_go_together(
-    scaffold_cli: Callable[..., Any], warm_python: Callable[..., Any], tmp_path: Path
+    scaffold_cli: Callable[..., Any],
+    warm_python: Callable[..., Any],
+    kit_environment: Callable[..., dict[str, str]],
+    tmp_path: Path,
 ) -> None:
     arguments = ("ling_bot_video", "--pipeline", "LingBotVideoPipeline", "--vllm-omni", "0.30.0")
     scaffold_cli("new", *arguments, "--out", tmp_path / "tree").success()
     package = tmp_path / "tree/verl_omni/pipelines/ling_bot_video_flow_grpo"
     worker = Path(__file__).with_name("trained_worker.py")
-    environment = {**os.environ, "PYTHONPATH": str(kit_root())}
-    done = warm_python([worker, package, CASES / "lingbot_video.py"], env=environment)
+    done = warm_python([worker, package, CASES / "lingbot_video.py"], env=kit_environment(tmp_path / "tree"))
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["targets"] == len(found["trained"]) == 7

@@ -32,8 +32,8 @@ def main(package: Path, case_file: Path) -> None:
     stem = package.name.removesuffix("_flow_grpo")
     model = importlib.import_module(f"{name}.{stem}_model")
     owner = next(value for key, value in vars(model).items() if key.endswith("ForTraining"))
-    base = owner.__mro__[1]
-    model.to_velocity = lambda output: output  # the sign of the output is another matter
+    base = owner.__bases__[1]
+    model.common.to_velocity = lambda output: output  # the sign of the output is another matter
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "transformer").mkdir()

@@ -21,9 +21,10 @@ def remap(
     vllm_omni: VllmOmni = None,
     format: Annotated[Format, typer.Option("--format", help="How to print the map and its proof.")] = Format.text,
 ) -> None:
-    """Let a package load the headers of a checkpoint; for a pipeline, infer the key map.
+    """Let a package load a checkpoint's headers; infer a key map.
 
-    A package's own loader runs, in a child process. Exit 1 where a parameter stays empty or a tensor is left out.
+    A package's own loader runs, in a child process; for a pipeline, the key map is inferred. Exit 1 where a
+    parameter stays empty or a tensor is left out.
 
     \b
     Example:

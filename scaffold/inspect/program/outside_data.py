@@ -5,7 +5,6 @@ Whatever the data may name has the data's value; a default counts only where the
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING, Any
 
 from scaffold.inspect.program.algebra import options, reach
@@ -13,6 +12,8 @@ from scaffold.inspect.program.values import Attr, Call, Conf, Const, Elem, Item,
 from scaffold.source.values import Evidence, External, Func, Value
 
 if TYPE_CHECKING:
+    import ast
+
     from scaffold.inspect.program.core import Execution
 
 SPREAD, ANY_KEY = "**", "*"

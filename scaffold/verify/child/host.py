@@ -59,7 +59,8 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
     token = job.pop("token")
 
     def say(**event: Any) -> None:
-        channel.write(json.dumps({"token": token, **event}) + "\n")
+        # What somebody else has begun to write there is a line of its own.
+        channel.write(f"\n{json.dumps({'token': token, **event})}\n")
         channel.flush()
 
     os.environ.update(

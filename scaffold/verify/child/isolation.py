@@ -112,7 +112,7 @@ def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
         else:
             _limit_memory(megabytes)
-        text = json.dumps(task())
+        text = f"\n{json.dumps(task())}"  # behind whatever the package has written there
         data = text.encode("utf-8")
         while data:
             data = data[os.write(writer, data) :]

@@ -20,10 +20,11 @@ MEMORY_MEGABYTES = 8192  # buffers and tables are computed as ever; weights take
 def main() -> None:
     """Read the job, load, write the outcome."""
     sys.path[0] = str(Path(__file__).resolve().parents[3])
+    from scaffold.reading import read_text
     from scaffold.verify.child.leftovers import die_with_parent
 
     die_with_parent()
-    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    job = json.loads(read_text(sys.argv[1]))
     os.environ.update({"LOCAL_RANK": "0", "TOKENIZERS_PARALLELISM": "0"})
     os.environ.setdefault("OMNI_SCAFFOLD_KIT_PROFILE", job["profile"])
     os.environ["TMPDIR"] = tempfile.tempdir = job["logs"]

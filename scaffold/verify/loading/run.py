@@ -54,7 +54,7 @@ def load_headers(package: str | Path, checkpoint: str | Path) -> LoadingProof:
     if lacking:
         raise ScaffoldError(
             f"{sys.executable} has no {', '.join(lacking)}, which loading a checkpoint needs",
-            hint="pip install 'omni-scaffold[verify]'",
+            hint="pip install '.[verify]' in the clone",
         )
     headers = read_checkpoint(checkpoint)
     with tempfile.TemporaryDirectory(prefix="omni-scaffold-loading-") as folder, step("loading the headers"):

@@ -79,7 +79,7 @@ def run_process(
     variables |= {**VARIABLES, "OMNI_SCAFFOLD_KIT_PROFILE": profile, "TMPDIR": str(log.parent), MARK: token}
     started = time.monotonic()
     peak = 0
-    stopped = None
+    stopped = said = None
     child = start_process(environment, [str(BOOT), str(task)], variables, log)
     try:
         while child.poll() is None:
@@ -91,6 +91,7 @@ def run_process(
             elif log.stat().st_size > MOST_PRINTED:
                 stopped = f"stopped: it printed more than {MOST_PRINTED >> 20} MB"
             if stopped:
+                said = last_line(log)  # before a shell adds what it thinks of its children's end
                 break
             time.sleep(0.1)
     finally:
@@ -102,7 +103,7 @@ def run_process(
     if stopped is None:
         assert code is not None
         stopped = child_process.told_ending(code)
-    return Ending(f"the process was {stopped}; its last line: {last_line(log)}", lasted, peak)
+    return Ending(f"the process was {stopped}; its last line: {said or last_line(log)}", lasted, peak)
 
 
 def start_process(

@@ -22,6 +22,7 @@ from scaffold.verify.subject.stand_in_velocity import velocity_of
 
 MODELS = "vllm_omni.diffusion.models."
 TRAJECTORY = ("latents", "timesteps", "log_probs")
+ROOM = 4096  # for a prompt: an id for each character is several times what a tokenizer makes of it
 
 
 @dataclass
@@ -251,7 +252,12 @@ class RolloutDriver:
         """What the engine hands ``forward``."""
         image = self.subject.geometry
         params = import_module("vllm_omni.inputs.data").OmniDiffusionSamplingParams(
-            height=image.height, width=image.width, num_inference_steps=steps, seed=seed, extra_args=extra_args
+            height=image.height,
+            width=image.width,
+            num_inference_steps=steps,
+            seed=seed,
+            max_sequence_length=ROOM,
+            extra_args=extra_args,
         )
         kind, request_id = import_module("vllm_omni.diffusion.request").OmniDiffusionRequest, uuid4().hex
         try:

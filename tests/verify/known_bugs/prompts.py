@@ -26,7 +26,10 @@ BUGS = (
     Bug(
         None,
         "the mask of the prompts left out where a batch is wider than its longest prompt",
-        ((TRAINING, "return ids[:, :longest].long(), None if", "return ids.long(), None if"),),
+        (
+            (TRAINING, "return ids[:, :longest].long(), None if", "return ids.long(), None if"),
+            (TRAINING, "else mask[:, :longest].bool()", "else mask.bool()"),
+        ),
         ("prompt-containers",),
     ),
 )

@@ -26,6 +26,7 @@ from scaffold.verify.rollout.task import Task
 SIDE = 4
 # What the two seeds of a request differ by: equal ones would draw equal numbers, which no engine's own seed does.
 NOISE = 1_000_003
+ROOM = 256  # tokens of a prompt alone
 
 Change = Callable[[Sequence[int]], list[int]]
 
@@ -66,6 +67,7 @@ class Bench:
             *(SIDE * unit, SIDE * unit),
             noise_level=task.facts["noise_level"],
             guidance=guidance,
+            brought=_room(task.facts["prompt"].get("around")),
             whole=declared is not None,
         )
         transport = KitTransport() if task.library is None else LibraryTransport()
@@ -214,6 +216,11 @@ class Bench:
                 velocity.id, found.velocity, f"largest difference of {len(found.steps)} velocities", floor=2**-23
             )
         return Measurement(log_prob.id, found.log_prob, told, floor=found.floor, series=found.series), second
+
+
+def _room(around: Sequence[str] | None) -> dict[str, Any]:
+    """Room in a request for a prompt in its texts: the tiny tokenizer may take a token for each of their bytes."""
+    return {"max_sequence_length": ROOM + len("".join(around).encode())} if around else {}
 
 
 def _checkpoint(task: Task, adapters: sources.Adapters) -> contextlib.AbstractContextManager[Any]:

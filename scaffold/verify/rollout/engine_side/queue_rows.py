@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +24,7 @@ from scaffold.verify.rollout.engine_side.trajectory import Trajectory
 BATCHING = "verl_omni.agent_loop.diffusion_agent_loop"
 WRITING = "verl_omni.agent_loop.diffusion_agent_loop_tq"
 READER = "verl_omni/trainer/diffusion/v1/tq_utils.py"
+QUEUED = "TRANSFER_QUEUE_ENABLE"  # what verl-omni sets there
 PROMPT_LENGTH = 256  # of the agent loop's padded ids, which are not what a package should train on
 EMBEDDED = 512  # tokens that the agent loop pads embeddings to
 
@@ -39,6 +42,11 @@ def require(library: str | None, file: str) -> Path:
     if not Path(library, file).is_file():
         raise NotApplicable(f"this verl-omni has no {file}")
     return Path(library)
+
+
+def under_queue() -> AbstractContextManager[Any]:
+    """As in every process of a run of v1: a package may return other things where the queue carries them."""
+    return mock.patch.dict(os.environ, {QUEUED: "1"})
 
 
 def batch_of(samples: Sequence[Trajectory], column: str) -> Any:

@@ -10,6 +10,8 @@ from scaffold.verify.declared import PROMPT
 from scaffold.verify.rollout.check import LOG_PROB, Check, Measurement, NotApplicable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scaffold.verify.rollout.engine_side.bench import Bench
     from scaffold.verify.rollout.engine_side.trajectory import Trajectory
 
@@ -51,6 +53,14 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     except NotApplicable as reason:
         yield from (Measurement(check.id, None, str(reason), skipped=True) for check in (ROW, MIXED))
         return
+    with queue_rows.under_queue():
+        yield from _rows(bench, checkout)
+
+
+def _rows(bench: Bench, checkout: Path) -> Iterator[Measurement]:
+    from scaffold.verify.rollout.engine_side import queue_rows
+
+    samples = _unlike(bench, [bench.recipe] * 2)
     yield _compared(bench, ROW, samples, lambda both: queue_rows.rows_of(both, checkout, [1, 1]))
     if samples[0].steps <= WINDOW:
         yield Measurement(MIXED.id, None, f"the schedule has no more than the {WINDOW} steps of a window", skipped=True)
