@@ -352,6 +352,8 @@ def test_a_path_wins(hub: Hub, weights: Callable[..., Path]) -> None:
 
 def test_commands_take_a_repository(hub: Hub, scaffold_cli: Callable[..., Any], reference: Path) -> None:
     package = next(reference.glob("verl_omni/pipelines/*/scaffold.toml")).parent
+    said = scaffold_cli("remap", package, "--checkpoint", "o/model").refusal()
+    assert "nothing is known of o/model: its loader asks for more than headers" in said
     for command in (
         ("remap", package, "--checkpoint", "o/other"),
         ("inspect", "bagel", "--checkpoint", "o/other"),

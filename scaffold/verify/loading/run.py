@@ -67,6 +67,12 @@ def load_headers(package: str | Path, checkpoint: str | Path) -> LoadingProof:
         elif not opened.spec.get("port", {}).get("file"):
             location = location.parent
         outcome = _run(opened, location.absolute(), Path(folder))
+        if not expanded(checkpoint).exists() and "error" in outcome and not outcome["read"]:
+            raise ScaffoldError(
+                f"{opened.name}: nothing is known of {headers.source}: its loader asks for more than headers and"
+                f" configuration, and ends with {outcome['error'].replace(f'{location}/', '')}",
+                hint="download the repository and name its folder",
+            )
     return prove(opened, headers, outcome, location.absolute())
 
 
