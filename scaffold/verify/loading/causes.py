@@ -64,13 +64,18 @@ def is_scale(name: str) -> bool:
     return _SCALE.fullmatch(name) is not None
 
 
-def distilled(names: Iterable[str], taken: Iterable[str], configs: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The line for a model that was distilled of its guidance, where the package has no place for that."""
+def distilled(
+    names: Iterable[str], taken: Iterable[str], configs: Mapping[str, Mapping[str, Any]]
+) -> tuple[str, bool] | None:
+    """The line for a model that was distilled of its guidance, and whether the package takes what it has for that."""
     found = [name for name in names if _DISTILLED.search(name)]
-    used = any(_DISTILLED.search(name) for name in taken)
     skipped = sorted(set(found) - set(taken))
     flags = [f"{flag} in {file}" for file, config in configs.items() for flag in _FLAGS if config.get(flag) is True]
-    if not skipped and (used or not flags):
+    if not skipped and not flags:
         return None
-    signs = [*flags, *([f"{len(skipped)} tensors such as {quoted(skipped[0])}"] if skipped else [])]
-    return f"a distilled variant: {', '.join(signs)}, which the package does not take; give the model before distilling"
+    shown = skipped or found
+    signs = [*flags, *([f"{len(shown)} tensors such as {quoted(shown[0])}"] if shown else [])]
+    line = f"a distilled variant: {', '.join(signs)}"
+    if skipped or not found:
+        return f"{line}, which the package does not take; give the model before distilling", False
+    return f"{line}; training has the guidance that is in the weights", True

@@ -49,6 +49,7 @@ class LoadingProof:
         rules: of the package, as data, with the number of keys of each; None for a loader without a table.
         findings: what speaks against it, the cause first.
         outcomes: whether each check holds; None where nobody looked.
+        notes: what the reader should know of a checkpoint that fits.
     """
 
     package: str
@@ -62,6 +63,7 @@ class LoadingProof:
     rules: tuple[dict[str, Any], ...] | None
     findings: tuple[Finding, ...]
     outcomes: Mapping[str, bool | None]
+    notes: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -91,7 +93,7 @@ class LoadingProof:
     def summary(self) -> str:
         """The counts in words."""
         if self.module is None:
-            return f"{len(self.tensors)} keys; the loader refuses them"
+            return f"{len(self.tensors)} keys were looked at; the loader refuses the checkpoint"
         return (
             f"{len(self.tensors)} keys: {len(self.targets)} fill {len(self.shapes) - len(self.empty)} of "
             f"{len(self.shapes)} tensors of {self.module}, {len(self.skipped)} are not taken"
@@ -156,10 +158,16 @@ def prove(package: Package, headers: CheckpointHeaders, outcome: Mapping[str, An
     named = list(tensors) or [entry.name for entry in headers.entries]
     if without is not None:
         findings.append(Finding(None, told_wrapper(named, without["what"], loads=without["loads"])))
-    for cause in (quantised(tensors), distilled(tensors, targets, headers.configs)):
-        findings += [Finding(None, cause)] if cause is not None else []
+    # Of files that the loader did not come to, the headers.
+    told = tensors if placed else {entry.name: (entry.dtype, entry.shape) for entry in headers.entries}
+    narrow = quantised(told)
+    findings += [Finding(None, narrow)] if narrow is not None else []
+    variant = distilled(tensors, targets, headers.configs) if placed else None
+    notes = (variant[0],) if variant is not None and variant[1] else ()
+    findings += [Finding(None, variant[0])] if variant is not None and not variant[1] else []
     if outcome.get("error") is not None and not (without or {}).get("loads"):
-        findings.append(Finding("fills", _relative(str(outcome["error"]), location, headers.source)))
+        when = "" if tensors else "before it opens a file of weights, the loader ends with "
+        findings.append(Finding("fills", when + _relative(str(outcome["error"]), location, headers.source)))
     known = set(reasons) | (set() if not any(f.check is None for f in findings) else set(filter(is_scale, tensors)))
     found = {
         "covers": [*_needed(tensors, targets, known)] if placed else [],
@@ -196,6 +204,7 @@ def prove(package: Package, headers: CheckpointHeaders, outcome: Mapping[str, An
         rules,
         tuple(findings),
         outcomes,
+        notes,
     )
 
 
