@@ -38,7 +38,7 @@ SCHEMA = 1
 class NewResult:
     """What was planned, what it rests on, and what the user should know.
 
-    ``filled`` is what the package made of the checkpoint that was given; None where there is none or nobody looked.
+    ``filled`` is what the package made of the checkpoint that was given, or why nobody knows; None where none was.
     """
 
     spec: IntegrationSpec
@@ -169,7 +169,8 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
     filled = None
     if request.checkpoint is not None:
         with step("loading the checkpoint's headers"):
-            filled = loaded(files, package_path(spec), request.checkpoint, notes)
+            key = str(spec.value("upstream.registry_key"))
+            filled = loaded(files, package_path(spec), key, request.checkpoint, notes)
     if checkout is not None:
         notes += uncommitted_notes(plan)
     return NewResult(spec, plan, report, tuple(notes), filled)

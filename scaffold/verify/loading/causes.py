@@ -18,15 +18,16 @@ _DISTILLED = re.compile(r"(^|\.)(guidance_emb\w*|guidance_in|timestep_r_emb\w*)(
 _FLAGS = ("cfg_distilled", "guidance_distilled", "use_meanflow")
 
 
-def wrapper_of(names: Iterable[str]) -> str | None:
+def wrapper_of(names: Iterable[str], looked_for: tuple[str, ...] = (*WRAPPERS, *PREFIXES)) -> str | None:
     """What stands in front of all names, or inside of some, and is no part of any model's own names."""
     names = list(names)
-    for part in WRAPPERS:
-        if any(part in name for name in names):
+    for part in looked_for:
+        if (
+            any(part in name for name in names)
+            if part in WRAPPERS
+            else names and all(n.startswith(part) for n in names)
+        ):
             return part
-    for prefix in PREFIXES:
-        if names and all(name.startswith(prefix) for name in names):
-            return prefix
     return None
 
 

@@ -13,7 +13,7 @@ from scaffold.checkpoint.fold import is_index, natural_key
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 from scaffold.remap import Dropped, KeyMap
-from scaffold.verify.loading.causes import distilled, is_scale, quantised, told_wrapper
+from scaffold.verify.loading.causes import WRAPPERS, distilled, is_scale, quantised, told_wrapper, wrapper_of
 from scaffold.verify.package import Package
 
 CHECKS = ("covers", "fills", "injective", "no_dead_rule", "invertible", "shapes")
@@ -42,6 +42,7 @@ class LoadingProof:
         source: label of the checkpoint.
         module: class of the module; None where the loader raised.
         tensors: dtype and shape of each key of the files that were opened.
+        names: keys of the checkpoint's files, opened or not.
         targets: parameters that each key became, wholly or in part.
         shapes: of each parameter and buffer of the module.
         empty: parameters that nothing filled.
@@ -56,6 +57,7 @@ class LoadingProof:
     source: str
     module: str | None
     tensors: Mapping[str, tuple[str, Shape]]
+    names: tuple[str, ...]
     targets: Mapping[str, tuple[str, ...]]
     shapes: Mapping[str, Shape]
     empty: tuple[str, ...]
@@ -69,6 +71,11 @@ class LoadingProof:
     def holds(self) -> bool:
         """Whether nothing speaks against the checkpoint."""
         return not self.findings
+
+    @property
+    def before_weights(self) -> bool:
+        """Whether the loader ended before it came to the weights, so that they may fit or not."""
+        return self.module is None and not self.tensors and all(finding.check for finding in self.findings)
 
     @property
     def skipped(self) -> list[str]:
@@ -156,6 +163,8 @@ def prove(package: Package, headers: CheckpointHeaders, outcome: Mapping[str, An
     findings: list[Finding] = []
     without = outcome.get("without")
     named = list(tensors) or [entry.name for entry in headers.entries]
+    if without is None and not tensors and (part := wrapper_of(named, WRAPPERS)) is not None:
+        without = {"what": part, "loads": False}
     if without is not None:
         findings.append(Finding(None, told_wrapper(named, without["what"], loads=without["loads"])))
     # Of files that the loader did not come to, the headers.
@@ -197,6 +206,7 @@ def prove(package: Package, headers: CheckpointHeaders, outcome: Mapping[str, An
         headers.source,
         module,
         tensors,
+        tuple(entry.name for entry in headers.entries),
         targets,
         shapes,
         empty,
