@@ -60,6 +60,5 @@ PASSING = (
     Example(
         "through torch",
         model=("self._checkpointed_call(layer", "torch.utils.checkpoint.checkpoint(layer"),
-        also="OSC106",
     ),
 )
