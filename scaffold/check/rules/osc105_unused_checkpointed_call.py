@@ -60,5 +60,6 @@ PASSING = (
     Example(
         "through torch",
         model=("self._checkpointed_call(layer", "torch.utils.checkpoint.checkpoint(layer"),
+        also="OSC106",
     ),
 )
