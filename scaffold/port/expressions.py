@@ -13,6 +13,7 @@ from scaffold.port.registered import ASKED as REGISTRY
 from scaffold.port.registered import lookup_of
 
 _ACCELERATOR = "cuda"
+_OF_ALL_PARTS = ("dtype", "device")  # of the weight of a fused layer, whose parts have the same
 
 
 class Expressions(LayerExpressions):
@@ -47,9 +48,14 @@ class Expressions(LayerExpressions):
         held = self._held(original_node.value)
         if held is not None:
             return self._layer_attribute(original_node, held)
+        if original_node.attr.value in _OF_ALL_PARTS and (first := self._first_weight(original_node.value)) is not None:
+            return cst.Attribute(first, original_node.attr)
         fixed = self._fixed(original_node, "")
         if fixed is not None:
             return fixed
+        itself = self._held(original_node)
+        if itself is not None and itself.built.pairs and not itself.built.fused:
+            return self._pairing(self._part(original_node, itself, None))
         name = original_node.attr.value
         if dotted(original_node.value) == "self" and self.owner and self.engine.mixed_dict(self.owner, name):
             self.problems.append(f"the layers of {name}, not one by its name")
@@ -162,6 +168,8 @@ class Expressions(LayerExpressions):
         if called is not None:
             call, held = called
             return cst.parse_expression(f"({code(call)}, None)") if held.built.pairs else call
+        if (found := self._by_text(original_node)) is not None:
+            return found
         if isinstance(original_node.func, cst.Attribute) and original_node.func.attr.value == "dispatch_forward":
             return cst.parse_expression("self.forward_native")
         return updated_node.with_changes(
