@@ -26,6 +26,7 @@ class LayerExpressions(Deciding):
         super().__init__(known)
         self.engine, self.scope, self.owner = engine, scope, owner
         self.lost: set[str] = set()
+        self._bare = False  # whether a layer is stored or compared, not handed on
 
     def _held(self, node: cst.BaseExpression) -> HeldLayer | None:
         """Return the layer of the engine's that an expression such as ``self.proj`` means."""
@@ -106,8 +107,8 @@ class LayerExpressions(Deciding):
 
     def _pairing(self, layer: cst.BaseExpression) -> cst.BaseExpression:
         """Return a layer that is handed on, as what gives upstream's pair when it is called."""
-        made = self.engine.support("joined_layer", "JoinedLayer")
-        return cst.parse_expression(f"{made}(({code(layer)},), True)")
+        made = self.engine.support("joined_layer", "paired_layer")
+        return cst.parse_expression(f"{made}({code(layer)})")
 
     def _by_text(self, node: cst.Call) -> cst.BaseExpression | None:
         """Return ``getattr(x, "proj")`` as what gives a pair, where every layer of that name does upstream."""
@@ -120,7 +121,10 @@ class LayerExpressions(Deciding):
         return self._pairing(node.with_changes(args=[self._argument(argument) for argument in node.args]))
 
     def _argument(self, node: cst.Arg) -> cst.Arg:
-        return node.with_changes(value=self.rewrite(node.value))
+        bare, self._bare = self._bare, False
+        rewritten = node.with_changes(value=self.rewrite(node.value))
+        self._bare = bare
+        return rewritten
 
     def _made(self, path: str, node: cst.Call) -> cst.BaseExpression:
         try:

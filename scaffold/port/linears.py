@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from scaffold.port.layer_lists import made_by_number
 from scaffold.port.library_linears import linears_of, may_hold_linears
-from scaffold.port.reached import Reached
-from scaffold.port.read_weights import read_weights
+from scaffold.port.read_weights import Reached, read_weights
 from scaffold.source.syntax import is_own, lineage, walk_tree
 
 ANY = "*"  # stands for an index or a key that only the configuration knows

@@ -52,9 +52,11 @@ def _joined(engine: Engine, entry: ClassEntry, left: set[str]) -> Iterable[str]:
         if held.built.fused and name in left and name.isidentifier():
             made = engine.support("joined_layer", "JoinedLayer")
             parts = ", ".join(f"self.{part}" for part, _ in held.built.parts)
+            reads = [read for read in sorted(held.built.reads) if engine.is_read(entry, name, read)]
+            kept = "".join(f", {read}=self.{name}_{read}" for read in reads)
             own = f'        if "{name}" in self._modules:\n            return self._modules["{name}"]\n'
             yield f"\n\n    @property\n    def {name}(self):\n{own if entry.stores[name] > 1 else ''}"
-            yield f"        return {made}(({parts}), {held.built.pairs})\n"
+            yield f"        return {made}(({parts}), {held.built.pairs}{kept})\n"
 
 
 def _imports(engine: Engine) -> Iterable[str]:

@@ -153,6 +153,13 @@ def declared_lists(package: Package) -> dict[str, list[str]]:
     return {name: [str(item) for item in value] for name, value in found.items() if value and isinstance(value, list)}
 
 
+def casts_module(package: Package) -> bool:
+    """Whether a launch script that names the package's architecture has the trainer cast its module to bfloat16."""
+    names = "|".join(map(re.escape, sorted(registered(package.folder))))
+    texts = (scanned(script, package.root) for script in sorted(package.root.glob("examples/**/*.sh")) if names)
+    return any(_HALF.search(text) and re.search(rf"model\.architecture=(?:{names})\b", text) for text in texts)
+
+
 def model_names(package: Package) -> list[str]:
     """What files beside the package may call its model, likeliest first.
 

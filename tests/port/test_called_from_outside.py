@@ -35,6 +35,7 @@ class Model(nn.Module):
         super().__init__()
         self.text = Expert(w)
         self.image = Expert(w)
+        self.o_proj = RowParallelLinear(w, w) if w < 0 else None
 
     def by_annotation(self, expert: Expert, x):
         return expert.qkv_proj(x)[0]
@@ -62,6 +63,7 @@ PAIRS = {
     "handed on": "return called(self.text.o_proj, x)",
     "local": "layer = self.text.o_proj\n        return layer(x)[0]",
     "getattr": 'return getattr(self.text, "o_proj")(x)[0]',
+    "asked for": "return x if self.o_proj is not None else called(self.text.o_proj, x)",
 }
 
 

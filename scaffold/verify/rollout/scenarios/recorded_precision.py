@@ -41,13 +41,15 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     wrong = list(_rounded(sample))
     told = "; ".join(wrong) or f"{int(sample.latents.shape[0])} latents, {sample.steps} timesteps, log-probs"
     yield Measurement(RECORDED.id, float(len(wrong)), told, floor=0.0)
-    training = bench.training.with_own_buffers(bench.recipe)
+    cast = bool(bench.task.facts.get("half_module"))
+    training = bench.training if cast else bench.training.with_own_buffers(bench.recipe)
     batch = training.micro_batch([sample], [sample.token_ids])
     with tables.Trace(_tensors(batch), Path(bench.task.root, *bench.task.package.split("."))) as ours:
         training.recompute_batch(batch, bench.recipe)
     coarse = [
         f"{table.place or 'a table'} computes with {len(table.values)} numbers in {_name(table.dtype)} that the"
         f" rollout has in {_name(other.dtype)}, {apart:.1e} apart: make that table in float32"
+        f"{', in no buffer, which model_dtype=bfloat16 casts' if cast else ''}"
         for table, other, apart in tables.less_precise(ours.found, theirs.found)
     ]
     told = "; ".join(coarse) or f"{len(ours.found)} tables, of the rollout {len(theirs.found)}"
