@@ -22,6 +22,7 @@ _MODELS = "vllm_omni.diffusion.models."
 _LISTS = re.compile(r"""model\.(target_modules|fsdp_layer_prefixes)=(["'])(\[.{0,4000}?\])\2""")
 
 # The trainer's layers where a script that collects LoRA by layers names none.
+_HALF = re.compile(r"actor\.fsdp_config\.model_dtype=[\"']?(?:bf16|bfloat16)\b")
 _LAYERED, PREFIX = re.compile(r"layered_summon=[\"']?True"), "transformer_blocks."
 
 
