@@ -37,7 +37,7 @@ ARROWS = {
 }
 # How many files of each room look at syntax trees themselves, where `source` should; this only shrinks.
 TREES = {
-    "check": 86,
+    "check": 84,
     "inspect": 49,
     "port": 45,
     "verify": 9,
