@@ -7,9 +7,6 @@ import re
 from scaffold.spec.architecture import parameters
 from scaffold.spec.section import Section
 
-ORDER = 50
-
-
 # Where the actor's names put the layers of the training module.
 SENT_UNDER = "transformer.layers"
 
