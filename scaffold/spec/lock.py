@@ -28,10 +28,13 @@ _HEAD = f"# Written by omni-scaffold, not for editing: a value in {SPEC_NAME} go
 
 
 def is_locked(name: str, value: Any, derived: Mapping[str, str], *, ported: bool) -> bool:
-    """Whether ``section.key`` stands in the lock: no knob, and not a person's own value of a fact."""
+    """Whether ``section.key`` stands in the lock: no knob, and not a person's own value of a fact.
+
+    Of a spec without digests, which no file has, nothing is a person's.
+    """
     if value is None or is_knob(name, ported=ported):
         return value is None
-    return derived.get(name) == digest(value) or (name not in derived and name.startswith(_SAID))
+    return not derived or derived.get(name) == digest(value) or (name not in derived and name.startswith(_SAID))
 
 
 def own_digests(derived: Mapping[str, str], locked: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

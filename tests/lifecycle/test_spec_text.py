@@ -42,7 +42,7 @@ path = "a"  # one
 # the second
 path = "b"
 """
-LOCK = IntegrationSpec({}).to_lock()
+LOCK = IntegrationSpec({"tool": {"version": "0"}}).to_lock()
 
 
 def changed(text: str, lock: str, section: str, key: str, value: object) -> tuple[IntegrationSpec, str]:
@@ -87,6 +87,7 @@ def test_new_keys_and_sections_are_added_and_old_ones_go() -> None:
         "deploy": {"engine": {"a": 1}},
         "cfg": spec.sections["cfg"],
         "checkpoint": spec.sections["checkpoint"],
+        "tool": spec.sections["tool"],
     }
     written = rewrite(COMMENTED, replace(spec, sections=sections), spec)
     assert written is not None
