@@ -77,7 +77,8 @@ def test_init_names_files_with_the_folders_that_they_lie_in(
 
 def test_the_pipeline_below_an_adapter_is_found_by_the_name_of_its_module(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text(
-        "from vllm_omni.diffusion.models.fog import pipeline_fog as fog\nimport vllm_omni.diffusion.models.dew.dew as d\n\n\n"
+        "from vllm_omni.diffusion.models.fog import pipeline_fog as fog\n"
+        "import vllm_omni.diffusion.models.dew.dew as d\n\n\n"
         "class One(fog.FogPipeline):\n    pass\n\n\nclass Two(d.DewPipeline):\n    pass\n"
     )
     models = "vllm_omni.diffusion.models"
