@@ -139,7 +139,10 @@ def test_container_with_an_unknown_element() -> None:
 
 
 def test_deep_expression_is_unknown() -> None:
-    file = file_of("-" * 90 + "1")
+    chain = "X0 = 1\n" + "".join(f"X{at + 1} = X{at}\n" for at in range(2_000))
+    near = file_of(chain + "X20")
+    assert near.value(last(near)) == 1
+    file = file_of(chain + "X2000")
     assert file.value(last(file)) is UNKNOWN
 
 
