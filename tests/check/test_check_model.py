@@ -18,7 +18,8 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.project import Project
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.tree import MemoryTree
-from scaffold.source.values import UNKNOWN, known
+from scaffold.check.model.values import known
+from scaffold.source.values import UNKNOWN
 
 FOLDER = "verl_omni/pipelines/one_flow_grpo"
 MARK = "from verl_omni.pipelines.model_base import DiffusionModelBase\n"
