@@ -88,9 +88,9 @@ def _of_code(sources: list[tuple[str, ast.Module]]) -> dict[str, _Found]:
     found: dict[str, _Found] = {}
     sets_times = False
     for file, tree in sources:
-        for path, line in _paths(tree):
+        for path, number in _paths(tree):
             if re.fullmatch(r"[\w./-]+\.(safetensors|bin|pth?)", path):
-                found.setdefault("weights", _Found(path, f"{file}:{line}"))
+                found.setdefault("weights", _Found(path, f"{file}:{number}"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign):
                 sets_times |= any(isinstance(t, ast.Attribute) and t.attr == "timesteps" for t in node.targets)
@@ -111,9 +111,9 @@ def _files(sources: list[tuple[str, ast.Module]]) -> Iterator[tuple[_Found, dict
                     if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and _is_size(line):
                         default = "no default" if line.value is None else ast.unparse(line.value)
                         sizes.setdefault(line.target.id, _Found(default, f"{file}:{line.lineno}"))
-        for path, line in _paths(tree):
+        for path, number in _paths(tree):
             if re.fullmatch(r"[\w./-]+\.json", path) and not path.endswith(("scheduler_config.json", "index.json")):
-                names.setdefault(path, _Found(path, f"{file}:{line}"))
+                names.setdefault(path, _Found(path, f"{file}:{number}"))
     for number, name in enumerate(names.values()):
         yield name, sizes if number == 0 else {}
 
@@ -128,9 +128,9 @@ def _paths(tree: ast.Module) -> Iterator[tuple[str, int]]:
         while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             parts = [node.right, *parts]
             node = node.left
-        texts = [part.value if isinstance(part, ast.Constant) else None for part in parts]
+        texts = [part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "" for part in parts]
         for at, part in enumerate(parts):
-            known = list(takewhile(lambda text: isinstance(text, str), reversed(texts[:at])))
+            known = list(takewhile(bool, reversed(texts[:at])))
             if known:
                 before.setdefault(id(part), "".join(f"{folder}/" for folder in reversed(known)))
     for node in ast.walk(tree):
