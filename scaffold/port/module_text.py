@@ -20,7 +20,10 @@ from scaffold.source.syntax import walk_tree
 
 def module_text(engine: Engine, header: str) -> str:
     """Return the whole module, not yet formatted."""
-    texts = {origin: _definition(engine, origin) for origin in engine.order}
+    texts: dict[Defined, str] = {}
+    while len(texts) < len(engine.order):  # a class's decorator may be the first that names something
+        texts = {origin: _definition(engine, origin) for origin in list(engine.order)}
+        engine.run()
     ordered = _executable_order(engine, texts)
     supports = [support_text(module, names) for module, names in sorted(engine.supports.items())]
     parts = [f'"""{header}"""', "from __future__ import annotations", "\n".join(_imports(engine))]

@@ -12,8 +12,8 @@ from own_code import in_one_worker, nodes, trees
 STARTERS = {"subprocess", "multiprocessing", "pty", "asyncio"}
 CALLS = {"system", "popen", "startfile"}
 PREFIXES = ("exec", "spawn", "posix_spawn", "popen")
-# Code that runs without this tool beside it.
-APART = ("verify/kit/", "port/support/")
+# Code that runs without this tool beside it; the keeper turns into what `child_process` was asked to start.
+APART = ("verify/kit/", "port/support/", "verify/child/keeper.py")
 NO_READ = ("O_WRONLY", "O_DIRECTORY", "_NEW", "_DIRECTORY", "_WRITE", "os.devnull")
 
 
