@@ -208,7 +208,8 @@ from scaffold.verify.run import _orderly_end
 from scaffold.verify.train import level
 from scaffold.verify.train.variants import VARIANTS
 with _orderly_end():
-    plan = plan(Path(sys.argv[2]), 'env -i setsid sleep 300 & echo $! > "$PWD/pid.tmp"; mv "$PWD/pid.tmp" "$PWD/pid"; wait')
+    script = 'env -i setsid sleep 300 & echo $! > "$PWD/pid.tmp"; mv "$PWD/pid.tmp" "$PWD/pid"; wait'
+    plan = plan(Path(sys.argv[2]), script)
     level._run_all(SimpleNamespace(tell=print), VARIANTS[0], {"run": plan})
 """
 
