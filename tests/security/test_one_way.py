@@ -103,6 +103,21 @@ def inherits(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
+def clock_of_day(tree: ast.AST) -> Iterator[int]:
+    """Where something is asked for that a person, or a clock that jumps, can set."""
+    for node in nodes(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("st_mtime", "st_mtime_ns", "st_ctime", "getmtime"):
+            yield node.lineno
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.time", "time.time_ns", "datetime.now"):
+            yield node.lineno
+
+
+@in_one_worker
+def test_a_clock_that_jumps_changes_no_more_than_a_date_that_is_written() -> None:
+    found = {name for name, tree in trees().items() if any(clock_of_day(tree))}
+    assert found == {"spec/sections/docs.py", "verify/rollout/resolving.py"}
+
+
 @in_one_worker
 @pytest.mark.parametrize(
     ("find", "owner"),

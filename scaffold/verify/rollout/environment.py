@@ -14,11 +14,13 @@ from pathlib import Path
 from scaffold import child_process
 from scaffold.errors import ScaffoldError
 from scaffold.progress import announce, step
-from scaffold.reading import copy_tree, expanded, read_text
+from scaffold.reading import copy_tree, expanded, read_tail, read_text
+from scaffold.scratch import scratch_folder
 from scaffold.upstream.builds import base_of, build_folder, is_own
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.pip import is_unreachable
 from scaffold.upstream.source import PACKAGE
+from scaffold.verify.child.contained import start_contained
 from scaffold.verify.rollout.pins import Pins, known_versions, nearest_version, read_pins
 from scaffold.verify.rollout.platform_plugin import install_plugin, plugin_digest
 
@@ -26,6 +28,7 @@ from scaffold.verify.rollout.platform_plugin import install_plugin, plugin_diges
 OVERRIDE = "OMNI_SCAFFOLD_ROLLOUT_ENV"
 BOOT = Path(__file__).resolve().parent / "engine_side" / "boot.py"
 MARKER = "omni-scaffold.json"
+MOST_READ = 8 << 20  # bytes of what a step printed
 
 Runner = Callable[[list[str]], None]
 
@@ -120,11 +123,11 @@ def build_environment(version: str, *, force: bool = False, run: Runner | None =
             finish(folder, pins)
             return Environment(folder, version)
         # A virtual environment cannot be moved, so it is built where it will be; the marker makes it whole.
-        shutil.rmtree(folder, ignore_errors=True)
+        discard(folder)
         try:
             install(folder, pins, run)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            discard(folder)
             raise
         finish(folder, pins)
     return Environment(folder, version)
@@ -155,7 +158,7 @@ def _build_own(version: str, *, force: bool, run: Runner | None) -> Environment:
     below = build_environment(nearest_version(base_of(version)), run=run)
     folder = environment_folder(version)
     with alone(folder), in_use(below):
-        shutil.rmtree(folder, ignore_errors=True)
+        discard(folder)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             (run or _run)([sys.executable, "-m", "venv", "--without-pip", str(folder)])
@@ -168,13 +171,19 @@ def _build_own(version: str, *, force: bool, run: Runner | None) -> Environment:
             marker = folder / MARKER
             marker.write_text(json.dumps(_expected_own(version, below), indent=2) + "\n", encoding="utf-8")
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            discard(folder)
             raise
     return Environment(folder, version)
 
 
 def _expected_own(version: str, below: Environment) -> dict[str, str]:
     return {"version": version, "below": str(below.folder), "pins": read_pins(below.version).fingerprint}
+
+
+def discard(folder: Path) -> None:
+    """Remove an environment; one that is killed on the way leaves nothing that looks whole."""
+    (folder / MARKER).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def size(folder: Path) -> int:
@@ -240,17 +249,31 @@ def _python(folder: Path) -> Path:
 
 
 def _run(command: list[str]) -> None:
-    done = child_process.run_text(command, seconds=None)
-    if done.returncode:
-        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    with scratch_folder("env") as empty:
+        log = empty / "log"
+        with log.open("wb") as output:
+            step = start_contained(
+                command,
+                cwd=empty,
+                variables=child_process.environment(),
+                stdout=output,
+                stderr=child_process.SAME_AS_OUTPUT,
+            )
+        try:
+            code = step.wait()
+        finally:
+            step.end()
+        printed = read_tail(log, MOST_READ).decode(errors="replace")
+    if code:
+        lines = [line.strip() for line in printed.splitlines() if line.strip()]
         told = [line for line in lines if line.upper().startswith("ERROR")] or lines
-        if "pip" in command and is_unreachable(done.stdout + done.stderr):
+        if "pip" in command and is_unreachable(printed):
             raise ScaffoldError(
                 "building the rollout environment failed: a package index is down or cannot be reached",
                 hint="see `pip config list`, or try again where it can be reached",
             )
         shown = " ".join(command[1:6])
-        why = told[-1] if told and done.returncode > 0 else f"it was {child_process.told_ending(done.returncode)}"
+        why = told[-1] if told and code > 0 else f"it was {child_process.told_ending(code)}"
         raise ScaffoldError(f"building the rollout environment failed at `{shown} …`: {why}")
 
 
