@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from scaffold import child_process
+from scaffold.reading import read_tail
+from scaffold.scratch import scratch_folder
 from scaffold.verify.child.leftovers import end_descendants
 
 KEEPER = Path(__file__).resolve().parent / "keeper.py"
+MOST_READ = 8 << 20
+"""Bytes of what a program printed last that are read."""
 ENDING_SECONDS = 60.0
 """How long a keeper may take to end what it keeps; one that somebody has stopped takes for ever."""
 
@@ -95,3 +99,25 @@ def start_contained(
     finally:
         os.close(ours)
     return Contained(keeper, lifeline)
+
+
+def run_contained(
+    command: Sequence[str], *, seconds: float | None, variables: Mapping[str, str]
+) -> child_process.Ended[str]:
+    """Run a program to its end in an empty folder; ``stdout`` has all it printed, or the end of that.
+
+    Raises:
+        OSError: it cannot be started.
+        TookTooLong: it was ended.
+    """
+    with scratch_folder("empty") as folder:
+        log = folder / "log"
+        with log.open("wb") as output:
+            program = start_contained(
+                command, cwd=folder, variables=variables, stdout=output, stderr=child_process.SAME_AS_OUTPUT
+            )
+        try:
+            code = program.wait(seconds)
+        finally:
+            program.end()
+        return child_process.Ended(list(command), code, read_tail(log, MOST_READ).decode(errors="replace"), "")

@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from scaffold import child_process
 from scaffold.checkpoint import CheckpointHeaders, read_checkpoint
+from scaffold.checkpoint.folder import opened_folder
 from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.progress import step
 from scaffold.reading import expanded, read_bytes
 from scaffold.resources import kit_root
 from scaffold.scratch import scratch_folder
-from scaffold.verify.child.contained import start_contained
-from scaffold.verify.child.isolation import last_words
+from scaffold.verify.child.contained import run_contained
 from scaffold.verify.contract_level import environment_for_package
 from scaffold.verify.loading.proof import LoadingProof, prove
 from scaffold.verify.package import Package, declared_lists, open_package
@@ -60,7 +61,9 @@ def load_headers(package: str | Path, checkpoint: str | Path) -> LoadingProof:
         if not location.exists():
             location = folder / "checkpoint"
             write_headers(headers, location)
-        elif location.is_file() and not opened.spec.get("port", {}).get("file"):
+        elif location.is_dir():
+            location = opened_folder(location)
+        elif not opened.spec.get("port", {}).get("file"):
             location = location.parent
         outcome = _run(opened, location.absolute(), folder)
         if not expanded(checkpoint).exists() and "error" in outcome and not outcome["read"]:
@@ -70,6 +73,11 @@ def load_headers(package: str | Path, checkpoint: str | Path) -> LoadingProof:
                 hint="download the repository and name its folder",
             )
     return prove(opened, headers, outcome, location.absolute())
+
+
+def run_child(command: Sequence[str], variables: Mapping[str, str]) -> child_process.Ended[str]:
+    """Run the child process to its end."""
+    return run_contained(command, seconds=SECONDS, variables=variables)
 
 
 def _run(package: Package, location: Path, folder: Path) -> dict[str, Any]:
@@ -84,26 +92,17 @@ def _run(package: Package, location: Path, folder: Path) -> dict[str, Any]:
         "logs": str(folder),
         "outcome": str(folder / OUTCOME),
     }
-    Path(folder, "job.json").write_text(json.dumps(job), encoding="utf-8")
-    log = folder / "log"
-    with log.open("wb") as output:
-        process = start_contained(
-            [sys.executable, str(CHILD), str(folder / "job.json")],
-            cwd=folder,
-            variables=environment_for_package(),
-            stdout=output,
-            stderr=child_process.SAME_AS_OUTPUT,
-        )
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     try:
-        code = process.wait(SECONDS)
+        done = run_child([sys.executable, str(CHILD), str(folder / "job.json")], environment_for_package())
     except child_process.TookTooLong:
         raise ScaffoldError(f"{package.name}: loading did not end within {SECONDS:g} s") from None
-    finally:
-        process.end()
     try:
         outcome = parse_json(read_bytes(folder / OUTCOME, MOST_BYTES))
     except (OSError, ValueError):
-        told = last_words(log).removeprefix(": ") or child_process.told_ending(code)
+        told = ((done.stdout + done.stderr).strip().splitlines() or [child_process.told_ending(done.returncode)])[-1][
+            :300
+        ]
         raise ScaffoldError(f"{package.name}: the process that loads it ended with no result: {told}") from None
     if not isinstance(outcome, dict):
         raise ScaffoldError(f"{package.name}: the process that loads it gave no result")

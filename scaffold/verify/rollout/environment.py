@@ -14,13 +14,12 @@ from pathlib import Path
 from scaffold import child_process
 from scaffold.errors import ScaffoldError
 from scaffold.progress import announce, step
-from scaffold.reading import copy_tree, expanded, read_tail, read_text
-from scaffold.scratch import scratch_folder
+from scaffold.reading import copy_tree, expanded, read_text
 from scaffold.upstream.builds import base_of, build_folder, is_own
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.pip import is_unreachable
 from scaffold.upstream.source import PACKAGE
-from scaffold.verify.child.contained import start_contained
+from scaffold.verify.child.contained import run_contained
 from scaffold.verify.rollout.pins import Pins, known_versions, nearest_version, read_pins
 from scaffold.verify.rollout.platform_plugin import install_plugin, plugin_digest
 
@@ -28,7 +27,6 @@ from scaffold.verify.rollout.platform_plugin import install_plugin, plugin_diges
 OVERRIDE = "OMNI_SCAFFOLD_ROLLOUT_ENV"
 BOOT = Path(__file__).resolve().parent / "engine_side" / "boot.py"
 MARKER = "omni-scaffold.json"
-MOST_READ = 8 << 20  # bytes of what a step printed
 
 Runner = Callable[[list[str]], None]
 
@@ -249,31 +247,17 @@ def _python(folder: Path) -> Path:
 
 
 def _run(command: list[str]) -> None:
-    with scratch_folder("env") as empty:
-        log = empty / "log"
-        with log.open("wb") as output:
-            step = start_contained(
-                command,
-                cwd=empty,
-                variables=child_process.environment(),
-                stdout=output,
-                stderr=child_process.SAME_AS_OUTPUT,
-            )
-        try:
-            code = step.wait()
-        finally:
-            step.end()
-        printed = read_tail(log, MOST_READ).decode(errors="replace")
-    if code:
-        lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    done = run_contained(command, seconds=None, variables=child_process.environment())
+    if done.returncode:
+        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
         told = [line for line in lines if line.upper().startswith("ERROR")] or lines
-        if "pip" in command and is_unreachable(printed):
+        if "pip" in command and is_unreachable(done.stdout):
             raise ScaffoldError(
                 "building the rollout environment failed: a package index is down or cannot be reached",
                 hint="see `pip config list`, or try again where it can be reached",
             )
         shown = " ".join(command[1:6])
-        why = told[-1] if told and code > 0 else f"it was {child_process.told_ending(code)}"
+        why = told[-1] if told and done.returncode > 0 else f"it was {child_process.told_ending(done.returncode)}"
         raise ScaffoldError(f"building the rollout environment failed at `{shown} …`: {why}")
 
 
