@@ -175,9 +175,9 @@ def test_only_its_owner_reads_it(entry: CachedReport, monkeypatch: pytest.Monkey
 
 
 def test_one_that_another_user_puts_there_on_the_way_is_passed_over(
-    entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    entry: CachedReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file that is open is asked whose it is; here one that others may write takes its place at the last moment."""
+    """The file that is open is asked whose it is; here one that others may write takes its place meanwhile."""
     forged = Path(shutil.copy(entry.place, tmp_path / "forged"))
     forged.chmod(0o666)
     real = os.open

@@ -100,9 +100,8 @@ def _run(package: Package, location: Path, folder: Path) -> dict[str, Any]:
     try:
         outcome = parse_json(read_bytes(folder / OUTCOME, MOST_BYTES))
     except (OSError, ValueError):
-        told = ((done.stdout + done.stderr).strip().splitlines() or [child_process.told_ending(done.returncode)])[-1][
-            :300
-        ]
+        printed = (done.stdout + done.stderr).strip().splitlines() or [child_process.told_ending(done.returncode)]
+        told = printed[-1][:300]
         raise ScaffoldError(f"{package.name}: the process that loads it ended with no result: {told}") from None
     if not isinstance(outcome, dict):
         raise ScaffoldError(f"{package.name}: the process that loads it gave no result")
