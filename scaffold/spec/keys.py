@@ -57,7 +57,7 @@ def require_there(sections: Mapping[str, Any], derived: Mapping[str, str], sourc
     """
     for name in derived:
         section, _, key = name.partition(".")
-        if key not in sections.get(section, {}) and not (KNOBS.get(name) and KNOBS[name].unset):
+        if key not in sections.get(section, {}):
             where = source if name in KNOBS else lock
             raise ScaffoldError(f"{where}: {name} is missing", hint=f"write {key} = … in [{section}] of {source} again")
 
