@@ -105,7 +105,7 @@ class RolloutPlan:
         attribute: of the pipeline that holds the denoiser; empty for a pipeline that is one.
         tables: makes, of the denoiser, what the pipeline computes of its configuration and gives to every call.
         beside: says what the denoiser reads from the engine's context, under the names of the ported one's arguments.
-        loop: where the loop is whose update is replaced.
+        loop: where the loop is whose update is replaced; a function is a copy of the pipeline's ``forward``.
         steps_in_extra_args: the pipeline reads the number of steps there.
         default_seed: the seed of every request that brings none, in the pipeline; None where it is a random one.
         folds_lora: LoRA is folded into the weights.
@@ -125,7 +125,7 @@ class RolloutPlan:
     attribute: str = ""
     tables: Callable[[Any], dict[str, Any]] | None = None
     beside: Callable[[], dict[str, Any]] | None = None
-    loop: LoopOfModule | LoopOfFile | None = None
+    loop: LoopOfModule | LoopOfFile | Callable[..., Any] | None = None
     steps_in_extra_args: bool = False
     default_seed: int | None = None
     folds_lora: bool = True
@@ -187,7 +187,7 @@ class RecordedRollout:
         scheduler.model_path = self.od_config.model
         self._begin(params, extra_args)
         with plan.loop.replaced(scheduler) if isinstance(plan.loop, LoopOfFile) else contextlib.nullcontext():
-            output = super().forward(req)  # type: ignore[misc]
+            output = plan.loop(self, req) if callable(plan.loop) else super().forward(req)  # type: ignore[misc]
         # Not every release of the engine says which request is its own.
         warms_up = getattr(req, "is_dummy_run", None)
         latents, timesteps, log_probs = scheduler.finish(warm_up=warms_up is not None and warms_up())

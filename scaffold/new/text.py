@@ -102,7 +102,8 @@ def _conclusion(result: NewResult, written: tuple[str, ...] | None) -> str:
     first = "once VeRL-Omni carries that" if result.spec.value("grade.refuses") else "to train"
     lines.append(f"{first}: {from_here(root, str(result.spec.value('target.example_readme')))}")
     package = _word(result.from_here)
-    lines.append(f"next: `omni-scaffold check {package}`, then `omni-scaffold verify {package}`")
+    given = f" --checkpoint {_word(result.checkpoint)}" if result.checkpoint and result.filled else ""
+    lines.append(f"next: `omni-scaffold check {package}`, then `omni-scaffold verify {package}{given}`")
     return "\n".join(lines)
 
 
