@@ -59,10 +59,8 @@ def _package(package: str, checkpoint: str | None, vllm_omni: str | None, format
     else:
         print_loading(proof)
         if proof.holds:
-            given = f"{shlex.quote(package)} --checkpoint {shlex.quote(checkpoint)}"
-            typer.echo(
-                f"next: `omni-scaffold verify {given if expanded(checkpoint).is_dir() else shlex.quote(package)}`"
-            )
+            given = ["--checkpoint", checkpoint] if expanded(checkpoint).is_dir() else []
+            typer.echo(f"next: `omni-scaffold verify {shlex.join([package, *given])}`")
     if not proof.holds:
         raise typer.Exit(1)
 
