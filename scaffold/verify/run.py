@@ -40,7 +40,7 @@ def verify(
 
     Args:
         package: folder of the package, rendered or written by hand.
-        checkpoint: folder of a checkpoint that the package loads; a composed one takes its configuration, shrunk.
+        checkpoint: folder of a checkpoint that the package loads, and whose configuration the tiny model takes, shrunk.
         level: ``contract``; ``rollout`` for both; ``train`` for the trainer alone.
         select: ids of the contracts to run; empty for all.
         training: what level ``train`` is to do; its defaults where None.
@@ -62,9 +62,7 @@ def verify(
     _known([name for name in select if name != CHECKPOINT], level)
     if level == "train":
         return _train(opened, str(package), VerifyRequest(opened.folder, None, level, tuple(select)), training, tell)
-    # A ported package runs on a tiny checkpoint of its own.
-    taken = None if folder is None or "port" in opened.spec else folder.resolve()
-    request = VerifyRequest(opened.folder, taken, level, tuple(select))
+    request = VerifyRequest(opened.folder, None if folder is None else folder.resolve(), level, tuple(select))
     if level == "rollout":
         from scaffold.verify.rollout import level as rollout
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from scaffold.cli import completion
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import Format
 from scaffold.errors import ScaffoldError
@@ -46,6 +47,7 @@ def env(
             "--vllm-omni",
             metavar="VERSION|WHEEL|DIR",
             help="Which one, a build of your own too; by default the checkout's pin, else all known.",
+            autocompletion=completion.versions,
         ),
     ] = None,
     verl_omni: Annotated[

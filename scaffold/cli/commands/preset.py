@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli import completion
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import AnswerFormat, Format, VllmOmni
 from scaffold.errors import ConflictError, ScaffoldError
@@ -30,7 +31,12 @@ def preset(
         Action, typer.Argument(metavar="new|list", help="new: write one to start from. list: show those in effect.")
     ],
     pipeline: Annotated[
-        str | None, typer.Argument(metavar="[PIPELINE]", help="With new, the pipeline that it is for.")
+        str | None,
+        typer.Argument(
+            metavar="[PIPELINE]",
+            help="With new, the pipeline that it is for.",
+            autocompletion=completion.pipelines,
+        ),
     ] = None,
     name: Annotated[
         str | None,

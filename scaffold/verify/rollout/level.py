@@ -177,10 +177,8 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
     Raises:
         NotEstablishedError: something it takes is missing.
     """
-    facts = gather_facts(package, environment)
+    facts = gather_facts(package, environment, checkpoint)
     builder = grown = None
-    if checkpoint is not None and facts.get("ported"):
-        raise NotEstablishedError("a ported package runs on a tiny checkpoint of its own; leave out --checkpoint")
     if facts.get("ported"):
         checkpoint = grown = scratch / "checkpoint"
     elif checkpoint is None:
