@@ -52,4 +52,4 @@ def contracts(incomplete: str) -> list[str]:
 
 
 def _begun(words: Iterable[str], incomplete: str) -> list[str]:
-    return [word for word in dict.fromkeys(words) if word.lower().startswith(incomplete.lower())]
+    return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]
