@@ -112,6 +112,7 @@ class RolloutPlan:
         packed_lora: the engine's adapter manager wraps layers of every kind.
         spare_at_start: the manager looks for layers once, when it starts, and refuses a pipeline without any.
         tokenizer: path of the tokenizer in the pipeline, for prompts that come as ids.
+        takes_ids: the pipeline reads the prompt's token ids, and no text.
         text_only: what is rolled out is made of text, whatever the engine's warm-up brings: entries of a request that
             stay then beside the text, or True for all but media.
     """
@@ -132,6 +133,7 @@ class RolloutPlan:
     packed_lora: bool = True
     spare_at_start: bool = False
     tokenizer: str = ""
+    takes_ids: bool = False
     text_only: bool | tuple[str, ...] = False
 
 
@@ -211,7 +213,7 @@ class RecordedRollout:
     def prepare_rollout(self, req: Any) -> None:
         """Give the pipeline the text it wants in place of the token ids that the agent loop sends."""
         plan = self.rollout_plan
-        ensure_prompt_text(self, req, tokenizer=plan.tokenizer, text_only=plan.text_only)
+        ensure_prompt_text(self, req, tokenizer=plan.tokenizer, text_only=plan.text_only, takes_ids=plan.takes_ids)
 
     def _begin(self, params: Any, extra_args: dict[str, Any]) -> None:
         # No noise is how validation and the engine's warm-up are told from training: no window, no trajectory.
