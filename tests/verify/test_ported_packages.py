@@ -61,6 +61,7 @@ SKIPPED = {
     "rollout-control-cached-weights",
     "rollout-control-end-token",
     "rollout-declared",
+    "rollout-negative-prompt",
     "rollout-window-per-step",
     "rollout-warm-up",
     "rollout-without-references-log-prob",
