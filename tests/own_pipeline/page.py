@@ -63,8 +63,8 @@ when it runs.
 
 With `--checkpoint` the package loads the headers of the files before it is written: exit code 1, and nothing is
 written, where it does not fit ([remap.md](remap.md)). The version in `scaffold.lock.toml` is @VERSION@: the release,
-the package's name and the digest of your files. A copy of them is kept in the cache, so later commands know which pipeline
-the package was made of; after an edit, `update` takes the new one. A fork or a local build of vllm-omni
+the package's name and the digest of your files. A copy of them is kept in the cache, so later commands know which
+pipeline the package was made of; after an edit, `update` takes the new one. A fork or a local build of vllm-omni
 (`--vllm-omni DIR|WHEEL`) is kept the same way.
 
 ## Check and verify it

@@ -9,7 +9,7 @@ from typing import Any
 from scaffold.documents import MalformedError, parse_json
 from scaffold.reading import read_text
 from scaffold.verify.package import Package, declared_lists
-from scaffold.verify.rollout.engine_side.tiny.shrink import DENOISER, shrunk
+from scaffold.verify.rollout.engine_side.tiny.shrink import DENOISER, WORDS, shrunk
 from scaffold.verify.rollout.facts import NotEstablishedError, raised
 
 # Pixels of one of the image's four parts a side, to begin with; a request that fails is made larger.
@@ -44,12 +44,18 @@ def _of_checkpoint(folder: Path, attribute: str) -> dict[str, dict[str, Any]]:
     named = [folder / name for name in (f"{attribute}/config.json", "transformer/config.json", "config.json")]
     denoiser = next((_read(path) for path in named if path.is_file()), {})
     files = {
-        path.name: shrunk(_read(path), DENOISER)
+        path.name: shrunk(_with_words(_read(path)), DENOISER)
         for path in sorted(folder.glob("*.json"))
         if path.name not in _OTHERS and "token" not in path.name and not path.name.endswith(".index.json")
     }
     components = {path.parent.name: _read(path) for path in sorted(folder.glob("*/scheduler_config.json"))}
-    return {"denoiser": shrunk(denoiser, DENOISER), "components": components, "files": files}
+    return {"denoiser": shrunk(_with_words(denoiser), DENOISER), "components": components, "files": files}
+
+
+def _with_words(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in which a vocabulary is as small as the tokenizer of a tiny checkpoint allows."""
+    found = {name: _with_words(value) if isinstance(value, dict) else value for name, value in values.items()}
+    return {**found, **({"vocab_size": WORDS} if type(found.get("vocab_size")) is int else {})}
 
 
 def _read(path: Path) -> dict[str, Any]:
