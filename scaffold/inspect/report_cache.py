@@ -40,7 +40,7 @@ _TEXTS = (".py", ".json", ".toml")
 _ROOMS = ("inspect", "source", "upstream", "checkpoint")
 
 
-class Kept:
+class CachedAnswer:
     """Where one answer about a release is kept.
 
     Args:
@@ -81,7 +81,7 @@ class Kept:
                 draft.unlink(missing_ok=True)
 
 
-class Entry(Kept):
+class CachedReport(CachedAnswer):
     """Where the report of one pipeline of one release is kept.
 
     Args:
