@@ -72,8 +72,8 @@ def test_completion_knows_commands_and_options(scaffold_child: Cli) -> None:
     found = scaffold_child(COMP_WORDS="omni-scaffold check --stat", COMP_CWORD="2", **asked).out.split()
     assert found == ["--statistics"]
     found = scaffold_child(COMP_WORDS="omni-scaffold check --select OSC52", COMP_CWORD="3", **asked).out.split()
-    assert found[0] == "OSC520"
     assert "OSC524" in found
+    assert all(name.startswith("OSC52") for name in found)
 
 
 @pytest.mark.upstream
