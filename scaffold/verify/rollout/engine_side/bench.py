@@ -249,7 +249,9 @@ def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
     else:
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(task.checkpoint, local_files_only=True)
+        held = sorted(Path(task.checkpoint).rglob("tokenizer_config.json"), key=lambda file: (len(file.parts), file))
+        folder = held[0].parent if held else task.checkpoint  # in a folder of its own, say
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     prompt = task.facts["prompt"]
     rows = (
         rows_of(Path(task.facts["prompts"]), SHORT_TEXTS, Path(task.results).parent)
