@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from scaffold.checkpoint.folder import opened_folder
 from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded
 from scaffold.resources import install_command
@@ -50,7 +51,7 @@ def verify(
         ScaffoldError: wrong use: no such package, checkpoint or contract, or no torch to run it with.
     """
     opened = open_package(package)
-    folder = None if checkpoint is None else expanded(checkpoint)
+    folder = None if checkpoint is None else opened_folder(expanded(checkpoint))
     if folder is not None and not folder.exists():
         raise ScaffoldError(f"no such folder here: {checkpoint}", hint="--checkpoint takes one that is on this machine")
     configs = (*opened.declared.files, "config.json", "transformer/config.json")

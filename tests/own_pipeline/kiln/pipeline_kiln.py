@@ -87,4 +87,5 @@ class KilnPipeline(nn.Module):
             else:
                 velocity = wanted
             board = board + (sigmas[i + 1] - sigmas[i]) * velocity
-        return DiffusionOutput(output=self.painter(board, rows, columns) / 2 + 0.5)
+        picture = self.painter(board.to(self.painter.paint.weight.dtype), rows, columns)
+        return DiffusionOutput(output=picture.float() / 2 + 0.5)
