@@ -22,6 +22,7 @@ from scaffold.check.model.package import STEPS, Package
 from scaffold.check.model.pinned_upstream import upstream_of
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.sides import side_of
+from scaffold.check.model.values import known
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC305"
@@ -87,8 +88,11 @@ def _hands_on(function: FunctionModel) -> bool:
     """Whether something is put into the request, or given to a call as the prompt."""
     index = function.file.index
     for target in index.nodes(ast.Subscript, function.node):
-        if isinstance(target.ctx, ast.Store) and function.file.value(target.slice) in _PROMPT:
-            return True
+        if isinstance(target.ctx, ast.Store):
+            key, held = function.file.value(target.slice), getattr(target.value, "id", "")
+            # Which entry is the text may be a setting.
+            if key in _PROMPT if known(key) else held in ("prompt", "prompts"):
+                return True
     if any(isinstance(n.ctx, ast.Store) and n.attr in _PROMPT for n in index.nodes(ast.Attribute, function.node)):
         return True
     for call in function.calls:
