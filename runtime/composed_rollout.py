@@ -30,7 +30,6 @@ class ComposedPlan(SteppedPlan):
         more_steps: by how many the pipeline is asked for more than training takes for the same number.
         engine_prefix: what the engine puts before every name of the checkpoint.
         second_name: what it puts there that the pipeline does not know, for it calls modules by a second name.
-        folds_lora: LoRA is folded into the weights.
         unused: prefixes of the engine's modules that are not trained, one of which a placeholder is bound to; without
             any it is given a layer that nothing calls.
         packed_lora: the engine's adapter manager wraps layers of every kind.
@@ -45,7 +44,6 @@ class ComposedPlan(SteppedPlan):
     more_steps: int = 0
     engine_prefix: str = ""
     second_name: str = ""
-    folds_lora: bool = False
     unused: tuple[str, ...] = ()
     packed_lora: bool = True
     token_pixels: int = 0
@@ -62,8 +60,6 @@ class ComposedRollout(SteppedRollout):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._prompt = PromptRecorder(cast(Any, self), self.rollout_plan.pipeline)
-        self._synced_sums: dict[str, tuple[torch.dtype, Tensor]] = {}
-        self._lora_folded = False
 
     def forward(self, req: Any) -> Any:
         """Generate one image; trajectory tensors have a leading batch dimension of 1.
@@ -75,7 +71,6 @@ class ComposedRollout(SteppedRollout):
         plan, params = self.rollout_plan, req.sampling_params
         ensure_text(plan.prompts, self, req, plan.pipeline)
         extra_args = self._extra_args(params)
-        self._require_folded(params)
         self._set_guidance(params, extra_args)
         for name, value in plan.pinned.items():
             if extra_args.setdefault(name, value) != value:
@@ -118,14 +113,6 @@ class ComposedRollout(SteppedRollout):
                 " none of them: training would take other positions"
             )
 
-    def _require_folded(self, params: Any) -> None:
-        extension = self.rollout_plan.worker_extension
-        if extension and getattr(params, "lora_request", None) is not None and not self._lora_folded:
-            raise RuntimeError(
-                "the engine got a LoRA adapter that was not folded into its weights, and would drop most of it; set"
-                f" +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.worker_extension_cls to {extension}"
-            )
-
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
         """Load checkpoint weights, or the actor's, which come as ``transformer.<training name>``.
 
@@ -134,9 +121,6 @@ class ComposedRollout(SteppedRollout):
         Returns:
             Names of the engine's parameters that were filled.
         """
-        return self._load(self._noting(weights) if self.rollout_plan.folds_lora else weights)
-
-    def _load(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
         named, second = self._checkpoint_names(weights), self.rollout_plan.second_name
         if second:  # vllm loads an embedding that stands twice under its first name alone
             named = ((name.removeprefix(second), tensor) for name, tensor in named)
@@ -161,6 +145,41 @@ class ComposedRollout(SteppedRollout):
                 yield name, tensor
             else:
                 yield plan.engine_prefix + name, tensor
+
+    def checkpoint_folder(self) -> str:
+        """Local folder of the model, which may have been named by its Hub id."""
+        if os.path.isdir(self.od_config.model):
+            return str(self.od_config.model)
+        from huggingface_hub import snapshot_download
+
+        revision = getattr(self.od_config, "revision", None)
+        return str(snapshot_download(self.od_config.model, revision=revision, local_files_only=True))
+
+
+class FoldingRollout(ComposedRollout):
+    """The same with LoRA, which is folded into the engine's weights."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._synced_sums: dict[str, tuple[torch.dtype, Tensor]] = {}
+        self._lora_folded = False
+
+    def forward(self, req: Any) -> Any:
+        """Generate one image; see :meth:`ComposedRollout.forward`."""
+        self._require_folded(req.sampling_params)
+        return super().forward(req)
+
+    def _require_folded(self, params: Any) -> None:
+        extension = self.rollout_plan.worker_extension
+        if extension and getattr(params, "lora_request", None) is not None and not self._lora_folded:
+            raise RuntimeError(
+                "the engine got a LoRA adapter that was not folded into its weights, and would drop most of it; set"
+                f" +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.worker_extension_cls to {extension}"
+            )
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
+        """Load the checkpoint's weights or the actor's, whose sums are kept to recognise a changed base by."""
+        return super().load_weights(self._noting(weights))
 
     def map_lora_update_to_engine(
         self, tensors: dict[str, Tensor], peft_config: dict[str, Any]
@@ -200,7 +219,7 @@ class ComposedRollout(SteppedRollout):
                 down, up = (tensors[f"{module}.lora_{side}.weight"].to(device).float() for side in "AB")
                 yield f"{SENT}{name}", weight.float().addmm(up, down, alpha=scaling)
 
-        if modules and not self._load(folded()):
+        if modules and not super().load_weights(folded()):
             raise ValueError(f"the engine took none of the {len(modules)} weights that LoRA was folded into")
         self._lora_folded = True
         return placeholder
@@ -210,7 +229,6 @@ class ComposedRollout(SteppedRollout):
         return placeholder_adapter(cast(Any, self), peft_config, packed=plan.packed_lora, unused=plan.unused)
 
     def _noting(self, weights: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
-        """Pass weights on and keep the sum of each that the actor sends, to recognise a changed base by."""
         for name, tensor in weights:
             if name.startswith(SENT):
                 self._synced_sums[sent_name(name)] = tensor.dtype, tensor.sum(dtype=torch.float64)
@@ -224,15 +242,6 @@ class ComposedRollout(SteppedRollout):
             weight.to(dtype).sum(dtype=torch.float64), synced.to(weight.device), rtol=1e-6, atol=1e-6
         ):
             raise ValueError(f"the actor's base weight {name!r} is not the checkpoint's to fold LoRA into")
-
-    def checkpoint_folder(self) -> str:
-        """Local folder of the model, which may have been named by its Hub id."""
-        if os.path.isdir(self.od_config.model):
-            return str(self.od_config.model)
-        from huggingface_hub import snapshot_download
-
-        revision = getattr(self.od_config, "revision", None)
-        return str(snapshot_download(self.od_config.model, revision=revision, local_files_only=True))
 
 
 def sent_name(name: str) -> str:

@@ -38,8 +38,8 @@ def test_pin_and_profile_decide(written: dict[str, Path], release: str) -> None:
     assert f'\nversion = "{RELEASES[release]}"\n' in text
     assert f'\nprofile = "{release}"\n' in (written[release] / PACKAGE / "scaffold.lock.toml").read_text()
     rollout = (written[release] / PACKAGE / "vllm_omni_rollout_adapter.py").read_text()
-    assert ("requested_steps - 1" in rollout) == (release == "v0.1.0")
-    assert ("rollout_output(" in rollout) == (release == "main")
+    assert ("more_steps=-1" in rollout) == (release == "v0.1.0")
+    assert ("results.enveloped" in rollout) == (release == "main")
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -46,7 +46,7 @@ def test_it_is_neither_loaded_nor_saved_nor_sent(
 ) -> None:
     tree = render(scaffold_cli, spec_file([TABLE]), tmp_path / "out")
     module = (tree / PACKAGE / "bagel_model.py").read_text(encoding="utf-8")
-    assert f'COMPUTED: tuple[str, ...] = ("{TABLE}",)' in module
+    assert f'computed=("{TABLE}",)' in module
     readme = (tree / "examples/flowgrpo_trainer/bagel/README.md").read_text(encoding="utf-8")
     assert f"| computed by the module | `{TABLE}` | |" in readme
     kit_passes(tree)

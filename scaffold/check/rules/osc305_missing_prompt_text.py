@@ -91,7 +91,8 @@ def _hands_on(function: FunctionModel) -> bool:
         if isinstance(target.ctx, ast.Store):
             key, held = function.file.value(target.slice), getattr(target.value, "id", "")
             # Which entry is the text may be a setting.
-            if key in _PROMPT if known(key) else held in ("prompt", "prompts"):
+            setting = held in ("prompt", "prompts") and "negative" not in ast.unparse(target.slice)
+            if key in _PROMPT if known(key) else setting:
                 return True
     if any(isinstance(n.ctx, ast.Store) and n.attr in _PROMPT for n in index.nodes(ast.Attribute, function.node)):
         return True

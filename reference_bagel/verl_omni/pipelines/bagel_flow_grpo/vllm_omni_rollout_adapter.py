@@ -67,7 +67,7 @@ class _BagelSchedulerAdapter(RecordingScheduler):
 
 
 @VllmOmniPipelineBase.register("OmniBagelForConditionalGeneration", algorithm="flow_grpo")
-class BagelPipelineWithLogProb(composed_rollout.ComposedRollout, BagelPipeline):
+class BagelPipelineWithLogProb(composed_rollout.FoldingRollout, BagelPipeline):
     """``BagelPipeline`` that samples with the SDE scheduler and returns the trajectory of its window."""
 
     rollout_plan = composed_rollout.ComposedPlan(
@@ -76,7 +76,6 @@ class BagelPipelineWithLogProb(composed_rollout.ComposedRollout, BagelPipeline):
         prompts=PROMPTS,
         weights=WEIGHTS,
         result=results.enveloped,
-        folds_lora=True,
         unused=tuple(prefix for prefix, _ in IGNORED_KEYS),
     )
 

@@ -103,7 +103,7 @@ class PackedGuidance:
         Returns:
             ``(B, N, C)`` float32; samples outside the interval keep the conditional velocity.
         """
-        guided = unconditional + guidance[self.text_scale] * (conditional - unconditional)
+        guided: torch.Tensor = unconditional + guidance[self.text_scale] * (conditional - unconditional)
         guided = self._renormed("text_channel", guided, conditional, guidance)
         if self.image_scale and guidance[self.image_scale] > 1.0:
             start = conditional if image_free is None else image_free
