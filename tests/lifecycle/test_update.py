@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from checkout_standins import NEW, PACKAGE, RELEASES, RUNNERS, commit, snapshot, write_standin
 
+from scaffold.render.runtime import FOLDER as RUNTIME
 from scaffold.spec import read_spec
 from scaffold.spec.seal import seal
 
@@ -266,7 +267,7 @@ def test_checkout_that_moved_to_another_release(
     """The package was committed on one release, then the checkout was rebased onto another."""
     root = write_standin(tmp_path / "moved", after)
     package = written[before]
-    for name in ("verl_omni/pipelines/toy_flow_grpo", "examples/flowgrpo_trainer/toy", "docs/examples/toy"):
+    for name in (PACKAGE, RUNTIME, "examples/flowgrpo_trainer/toy", "docs/examples/toy"):
         if (package / name).exists():
             shutil.copytree(package / name, root / name, symlinks=True)
     for name in ("examples/flowgrpo_trainer/data_process", "tests/special_e2e", "tests/pipelines"):
