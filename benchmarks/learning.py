@@ -1,8 +1,9 @@
 """The reward and the log-prob difference of rendered and hand-written BAGEL in verl-omni's own trainer, on a CPU.
 
-``make learning`` runs both under one command, three seeds each, and one run with a learning rate of 0. It writes
+``make learning`` runs three seeds of each, and one run with a learning rate of 0: what is rendered under v1, what is
+hand-written under v0, because v1 carries no column of the dataset to the trainer that it reads there. It writes
 ``docs/learning.json`` with every step and ``docs/learning.svg``, and prints the table. What the file has already is not
-run again: a run that was stopped goes on where it was.
+run again: a run that was stopped goes on where it was. On more processors, ``--at-once`` takes several seeds together.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
+from scaffold.verify.package import open_package
 from scaffold.verify.train.level import TrainRequest, opened, run_variant
 from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
-from scaffold.verify.train.variants import VARIANTS
+from scaffold.verify.train.trainers import V0
+from scaffold.verify.train.variants import VARIANTS, variants
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 Curves = dict[str, list[float]]
@@ -34,11 +40,13 @@ def main() -> int:
     parser.add_argument("--verl-omni", type=Path, required=True, metavar="CHECKOUT")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--at-once", type=int, default=1, metavar="SEEDS", help="that run beside one another")
+    parser.add_argument("--package", type=Path, help="rendered as bagel_scaffold; by default it is rendered now")
     parser.add_argument("--draw", action="store_true", help="draw docs/learning.json again, run nothing")
     given = parser.parse_args()
     data = DOCS / "learning.json"
     if not given.draw:
-        run(given.verl_omni, given.seeds, given.steps, data)
+        run(given, data)
     found = json.loads(data.read_text(encoding="utf-8"))
     runs = {name: list(found["runs"][name].values()) for name in LOOKS if name in found["runs"]}
     (DOCS / "learning.svg").write_text(draw(runs, found["steps"]), encoding="utf-8")
@@ -46,12 +54,13 @@ def main() -> int:
     return 0
 
 
-def run(verl_omni: Path, seeds: int, steps: int, data: Path) -> None:
+def run(given: argparse.Namespace, data: Path) -> None:
     """Take every run that ``data`` does not hold, and add it as it ends.
 
     Raises:
         SystemExit: ``data`` is of another number of steps, or a run did not get to its end.
     """
+    steps: int = given.steps
     kept: dict[str, Any] = {"steps": steps, "runs": {}}
     if data.is_file():
         kept = json.loads(data.read_text(encoding="utf-8"))
@@ -59,28 +68,40 @@ def run(verl_omni: Path, seeds: int, steps: int, data: Path) -> None:
         raise SystemExit(f"{data} has runs of {kept['steps']} steps: take --steps {kept['steps']}, or move it away")
     runs: dict[str, dict[str, Curves]] = kept["runs"]
     with tempfile.TemporaryDirectory() as scratch:
-        new = [sys.executable, "-m", "scaffold", "new", "bagel_scaffold", "--pipeline", "BagelPipeline"]
-        subprocess.run([*new, "--out", scratch], check=True, stdout=subprocess.DEVNULL)
-        package = Path(scratch, "verl_omni", "pipelines", "bagel_scaffold_flow_grpo")
-        hand_written = verl_omni / "verl_omni" / "pipelines" / "bagel_flow_grpo"
-        for seed in range(1, seeds + 1):
+        package = given.package or rendered(Path(scratch))
+        hand_written = given.verl_omni / "verl_omni" / "pipelines" / "bagel_flow_grpo"
+        writing = Lock()
+
+        def take(seed: int) -> None:
             have = {name for name in LOOKS if str(seed) in runs.get(name, {})}
-            if have >= {RENDERED, HAND_WRITTEN, *([FLAT] if seed == 1 else [])}:
-                continue
-            request = TrainRequest(
-                steps=steps,
-                verl_omni=verl_omni,
-                beside=None if HAND_WRITTEN in have else hand_written,
-                seed=seed,
-                flat=seed == 1 and FLAT not in have,
-            )
+            flat = seed == 1 and FLAT not in have
+            if have >= {RENDERED, HAND_WRITTEN} and not flat:
+                return
+            request = TrainRequest(steps=steps, verl_omni=given.verl_omni, seed=seed, flat=flat)
+            found: dict[str, RunRecord | None] = {}
             with opened(package, request, lambda line: print(line, file=sys.stderr, flush=True)) as setting:
-                found = run_variant(setting, VARIANTS[0])
-            beside = None if found.beside is None else found.beside[1]
-            for name, record in ((RENDERED, found.run), (HAND_WRITTEN, beside), (FLAT, found.control)):
-                if record is not None:
-                    runs.setdefault(name, {})[str(seed)] = curves(record, steps)
-                    data.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+                if RENDERED not in have or flat:
+                    done = run_variant(setting, VARIANTS[0])
+                    found = {RENDERED: done.run, FLAT: done.control}
+                if HAND_WRITTEN not in have:
+                    beside = replace(setting, beside=open_package(hand_written))
+                    both = run_variant(beside, variants()[V0]).beside
+                    found[HAND_WRITTEN] = None if both is None else both[1]
+            with writing:
+                for name, record in found.items():
+                    if record is not None:
+                        runs.setdefault(name, {})[str(seed)] = curves(record, steps)
+                data.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+        with ThreadPoolExecutor(given.at_once) as pool:
+            list(pool.map(take, range(1, given.seeds + 1)))
+
+
+def rendered(folder: Path) -> Path:
+    """A package beside which the checkout's own keeps its name."""
+    new = [sys.executable, "-m", "scaffold", "new", "bagel_scaffold", "--pipeline", "BagelPipeline"]
+    subprocess.run([*new, "--out", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    return folder / "verl_omni" / "pipelines" / "bagel_scaffold_flow_grpo"
 
 
 def curves(record: RunRecord, steps: int) -> Curves:

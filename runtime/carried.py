@@ -20,7 +20,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 ALIGNMENT = 16
-# verl sets it in every process of a run whose batches go through TransferQueue.
+# verl-omni sets it in every process of a run that begins with `transfer_queue.enable`; v1 alone does not set it.
 QUEUED = "TRANSFER_QUEUE_ENABLE"
 
 _LENGTHS = 2 * 8
@@ -146,7 +146,8 @@ def read_column(batch: Any, name: str) -> list[Any]:
     """
     if name not in batch.keys():
         raise KeyError(
-            f"the micro-batch has no column {name!r}, which the rollout returns where it samples with log-probs"
+            f"the micro-batch has no column {name!r}, which the rollout returns where it samples with log-probs;"
+            " with trainer.use_v1, is transfer_queue.enable set too?"
         )
     column = batch[name]
     if isinstance(column, torch.Tensor):

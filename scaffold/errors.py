@@ -30,6 +30,12 @@ class ScaffoldError(Exception):
         return printable_command(text)
 
 
+class MisfitError(ScaffoldError):
+    """What was given does not fit: a checkpoint that the package does not load; nothing was written."""
+
+    exit_code = 1
+
+
 class RefusedError(ScaffoldError):
     """The pipeline cannot be integrated this way (verdict ``diffusers`` or ``refused``)."""
 

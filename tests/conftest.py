@@ -24,7 +24,6 @@ from killed import killed_at_step
 from shared_answers import SharedAnswers
 from warm_python import WarmPython
 
-from scaffold import child_process
 from scaffold.checkpoint import TensorHeader
 from scaffold.render import render
 from scaffold.resources import RUNTIME, kit_root
@@ -269,19 +268,15 @@ def warm_python() -> WarmPython:
     return WARM
 
 
-@pytest.fixture
-def warm_children(monkeypatch: pytest.MonkeyPatch, warm_python: WarmPython) -> None:
-    """Let children of the tool be forks that have torch (tests/security starts real ones)."""
-    require("torch")
+@pytest.fixture(autouse=True)
+def _warm_loading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let packages load checkpoints in forks that have torch (tests/security starts a real child)."""
+    if "strange" not in request.fixturenames:
 
-    genuine = child_process.run_text
+        def run(command: list[str], variables: dict[str, str]) -> Any:
+            return WARM(command[1:], timeout=300.0, env=variables)
 
-    def run(command: list[str], *, seconds: float | None, **options: Any) -> Any:
-        if command[0] != sys.executable:
-            return genuine(command, seconds=seconds, **options)
-        return warm_python(command[1:], timeout=seconds or 300.0, env=options["variables"])
-
-    monkeypatch.setattr("scaffold.child_process.run_text", run)
+        monkeypatch.setattr("scaffold.verify.loading.run.run_child", run)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ OF_OTHERS = {
     "rollout-without-references-velocity",
 }
 # Of packages that a person wrote.
-OF_HAND = {"rollout-declared", "rollout-window-per-step"}
+OF_HAND = {"rollout-declared", "rollout-negative-prompt", "rollout-window-per-step"}
 # With a checkout of verl-omni alone.
 OF_CHECKOUTS = {"rollout-batch-v0", "rollout-row-v1", "rollout-row-mixed"}
 LIMIT = 1e-6

@@ -28,16 +28,16 @@ ARROWS = {
     "spec": "checkpoint port remap",
     "grade": "checkpoint inspect port render source spec target upstream",
     "check": "checkpoint plan spec target upstream",
-    "new": "check checkpoint grade inspect plan remap render spec target upstream",
-    "lifecycle": "check checkpoint grade inspect new plan remap render source spec target upstream",
     "verify": "checkpoint inspect plan remap spec target upstream",
+    "new": "check checkpoint grade inspect plan remap render spec target upstream verify",
+    "lifecycle": "check checkpoint grade inspect new plan remap render source spec target upstream",
     "doctor": "inspect target upstream verify",
     "api": "check checkpoint inspect new upstream verify",
     "cli": "check checkpoint doctor grade inspect lifecycle new plan remap render spec target upstream verify",
 }
 # How many files of each room look at syntax trees themselves, where `source` should; this only shrinks.
 TREES = {
-    "check": 86,
+    "check": 84,
     "inspect": 49,
     "port": 45,
     "verify": 9,

@@ -81,7 +81,10 @@ class Folder:
         except (OSError, RuntimeError, ValueError):
             raise ScaffoldError(f"{origin} the file {quoted(name)}, which is not there or cannot be reached") from None
         if not (real.is_relative_to(self.root) or (self.blobs and real.is_relative_to(self.blobs))):
-            raise ScaffoldError(f"{origin} the file {quoted(name)}, a link that leaves the checkpoint folder")
+            raise ScaffoldError(
+                f"{origin} the file {quoted(name)}, a link that leaves the checkpoint folder",
+                hint="give the folder that it leads to, or put a copy or a hard link in its place",
+            )
         if not regular:
             raise ScaffoldError(f"{origin} {quoted(name)}, which is no regular file")
         return real
@@ -97,6 +100,16 @@ class Folder:
         if size > limit or len(raw) > limit:
             raise ScaffoldError(f"{self.label(name)} is larger than {limit} bytes")
         return raw
+
+
+def opened_folder(location: Path) -> Path:
+    """Return the folder that is meant: of a repository in a Hub cache the snapshot of ``main``, else the one given."""
+    reference = location / "refs" / "main"
+    if location.resolve().name.startswith("models--") and reference.is_file():
+        revision = reading.read_text(reference, 200).strip()
+        if revision.isalnum() and (location / "snapshots" / revision).is_dir():
+            return location / "snapshots" / revision
+    return location
 
 
 @contextmanager

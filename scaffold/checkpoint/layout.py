@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
@@ -12,6 +13,7 @@ from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 
 WEIGHTS = ".safetensors"
+_ADAPTER = re.compile(r"(^|\.)(lora_([AB]|embedding_[AB]|magnitude_vector)|hada_w\d_[ab])(\.|$)")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
@@ -87,7 +89,13 @@ def assemble(
     for name, weight_map in indexes.items():
         members = sorted(set(weight_map.values()))
         check_index(weight_map, (entry for shard in members for entry in read[shard][0]), labels[name])
-    if not any(tensors for tensors, _ in read.values()):
+    names = [entry.name for tensors, _ in read.values() for entry in tensors]
+    if names and all(_ADAPTER.search(name) for name in names):
+        raise ScaffoldError(
+            f"{source} is a PEFT adapter of {len(names)} tensors, {quoted(names[0])} first, not the weights of a model",
+            hint="merge it into its base model and give that, or give the base model",
+        )
+    if not names:
         raise ScaffoldError(f"{', '.join(sorted(read)[:3])} of {source} holds no tensors")
     return CheckpointHeaders(
         source=source,

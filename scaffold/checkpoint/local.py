@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from scaffold.checkpoint.configs import read_configs
-from scaffold.checkpoint.folder import Folder, open_regular
+from scaffold.checkpoint.folder import Folder, open_regular, opened_folder
 from scaffold.checkpoint.headers import CheckpointHeaders, TensorHeader
 from scaffold.checkpoint.index import MAX_INDEX_BYTES, SUFFIX, parse_index
 from scaffold.checkpoint.layout import PICKLES, WEIGHTS, assemble, no_weights, placed, weight_names
@@ -21,8 +21,9 @@ Progress = Callable[[int, int], None]
 def read_local(location: Path, progress: Progress | None = None, source: str | None = None) -> CheckpointHeaders:
     """Read the headers below a path that exists.
 
-    A folder stands for the weights directly in it, or, where it has none, for those of its subfolders. A weight file
-    stands for itself, an index for its shards; configs are those beside them.
+    A folder stands for the weights directly in it, or, where it has none, for those of its subfolders; where an index
+    lies, for those that it names, as loaders read it. A repository in a Hub cache stands for the snapshot of ``main``.
+    A weight file stands for itself, an index for its shards; configs are those beside them.
 
     Args:
         location: folder, ``.safetensors`` file or ``.safetensors.index.json`` file.
@@ -32,6 +33,7 @@ def read_local(location: Path, progress: Progress | None = None, source: str | N
     Raises:
         ScaffoldError: no weights, pickled weights only, or damaged or hostile files.
     """
+    location = opened_folder(location)
     named = not location.is_dir()
     if named and location.suffix in PICKLES:
         raise no_weights(str(location), [location.name])
@@ -55,7 +57,12 @@ def read_local(location: Path, progress: Progress | None = None, source: str | N
     shards = {shard: name for name, weight_map in indexes.items() for shard in weight_map.values()}
     for shard, index in sorted(shards.items()):
         folder.resolve(shard, index)
-    files = sorted(shards.keys() | {name for name in weights if name.endswith(WEIGHTS)})
+    indexed = {PurePosixPath(name).parent for name in indexes}
+    single = {name for name in weights if name.endswith(WEIGHTS)}
+    beside = {name for name in single - shards.keys() if PurePosixPath(name).parent in indexed}
+    for name in sorted(beside):
+        folder.resolve(name)
+    files = sorted(shards.keys() | single - beside)
     read = {}
     for done, name in enumerate(files):
         if progress is not None:
@@ -66,6 +73,7 @@ def read_local(location: Path, progress: Progress | None = None, source: str | N
     if progress is not None:
         progress(len(files), len(files))
     configs, skipped = read_configs(folder, names)
+    skipped |= dict.fromkeys(sorted(beside), "the index beside it does not name it")
     labels = {name: folder.label(name) for name in indexes}
     return assemble(source or location.resolve().name, read, indexes, configs, skipped, labels)
 

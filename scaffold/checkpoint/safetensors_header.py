@@ -20,6 +20,17 @@ _MAX_RANK = 64
 _MAX_BITS = 1 << 63
 _METADATA = "__metadata__"
 
+# What lies in the place of weights after a download that went wrong, by its first bytes in lower case.
+_AGAIN = "download the file again, as with `hf download`"
+_NO_WEIGHTS = (
+    (b"<!doctyp", "an HTML page", _AGAIN),
+    (b"<html", "an HTML page", _AGAIN),
+    (b"<?xml", "an XML page", _AGAIN),
+    (b'{"error"', "the error message of a server", _AGAIN),
+    (b"pk\3\4", "a zip archive, as torch.save writes", "convert it to safetensors"),
+    (b"gguf", "a GGUF file", "give the safetensors that it was made of"),
+)
+
 
 def header_length(prefix: bytes, file_bytes: int, label: str) -> int:
     """Return how many bytes of JSON follow the first eight.
@@ -34,6 +45,9 @@ def header_length(prefix: bytes, file_bytes: int, label: str) -> int:
     """
     if prefix.startswith(b"version "):
         raise ScaffoldError(f"{label} is a Git LFS pointer, not the weights", hint="fetch it with git lfs pull")
+    for begin, kind, hint in _NO_WEIGHTS:
+        if prefix.lower().startswith(begin):
+            raise ScaffoldError(f"{label} is {kind}, not the weights", hint=hint)
     if len(prefix) < LENGTH_BYTES:
         raise ScaffoldError(f"{label} has {file_bytes} bytes and is no safetensors file")
     length = int.from_bytes(prefix[:LENGTH_BYTES], "little")

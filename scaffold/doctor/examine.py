@@ -117,7 +117,7 @@ def _libraries(checkout: Checkout | None) -> Iterator[Finding]:
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
-    needed = "verify; remap"
+    needed = "verify; remap; new --checkpoint"
     try:
         listed = [Requirement(text) for text in metadata.requires("omni-scaffold") or ()]
     except metadata.PackageNotFoundError:

@@ -54,7 +54,7 @@ def specify(request: SpecRequest, source: UpstreamSource, ported: Graded | None 
         if preset is not EMPTY and (request.headers is not None or preset.manifest is not None):
             raise  # a model that is known: the checkpoint is at fault, not the templates
         reason = error.message
-    return specify_partial(request, source, reason, ported)
+    return specify_ported(request, source, reason, ported)
 
 
 def compose(request: SpecRequest, source: UpstreamSource) -> Graded:
@@ -77,9 +77,9 @@ def compose(request: SpecRequest, source: UpstreamSource) -> Graded:
     return Graded(replace(spec, sections={**spec.sections, "grade": grade}, provenance=provenance, derived=derived))
 
 
-def specify_partial(request: SpecRequest, source: UpstreamSource, reason: str, ported: Graded | None = None) -> Graded:
+def specify_ported(request: SpecRequest, source: UpstreamSource, reason: str, ported: Graded | None = None) -> Graded:
     """Return the partial spec, with the denoiser ported where the source says which class it is."""
-    from scaffold.grade.partial import build_partial
+    from scaffold.grade.ported_spec import build_ported_spec
 
     port: Port | None
     denoiser: tuple[str, str] | None
@@ -89,7 +89,7 @@ def specify_partial(request: SpecRequest, source: UpstreamSource, reason: str, p
     else:
         port, denoiser = port_of(source, request.report, request.preset.value("deploy", "additional_config"))
         port = _with_scheduler(port, source, request.report)
-    return Graded(build_partial(request, port, denoiser, reason, source), port)
+    return Graded(build_ported_spec(request, port, denoiser, reason, source), port)
 
 
 def _with_scheduler(port: Port | None, source: UpstreamSource, report: Report) -> Port | None:

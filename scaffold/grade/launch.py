@@ -9,12 +9,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from scaffold.grade.established import Established
+from scaffold.grade.rollout_setup import put_rollout_setup
 from scaffold.spec.section import Section
+from scaffold.spec.sections import recipe as recipes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from scaffold.port import Port
+    from scaffold.upstream import UpstreamSource
 
 VISUAL = ("image", "video")
 _PLAIN = re.compile(r"\w+(\.\w+)*", re.ASCII)
@@ -24,27 +25,7 @@ _SENT = ("image", "video")
 _ENCODED = ("embeds", "hidden_states", "mask")
 
 
-def launch_sections(
-    section_of: Callable[[str], Section], facts: Established, port: Port | None, reached: bool
-) -> Iterator[Section]:
-    """Yield the sections ``media``, ``deploy``, ``lora``, ``recipe``.
-
-    Args:
-        section_of: makes an empty `Section` of a name.
-        facts: what is established.
-        port: the ported denoiser; None where there is none.
-        reached: whether the rollout adapter knows where the engine keeps the denoiser.
-    """
-    for name, fill in (("media", _media), ("deploy", _deploy), ("recipe", _recipe)):
-        section = section_of(name)
-        fill(section, facts)
-        yield section
-    section = section_of("lora")
-    _lora(section, port, reached)
-    yield section
-
-
-def _media(section: Section, facts: Established) -> None:
+def media(section: Section, facts: Established) -> None:
     """``ocr``: whether prompts alone make it and a reader of pictures can score it.
 
     ``required``: without what a request is refused; ``sends``: media that the package's own agent loop puts into it;
@@ -102,7 +83,7 @@ def _behind(section: Section) -> dict[str, Any] | None:
     return found[0] if found and all(entry["before"] for entry in found) else None
 
 
-def _deploy(section: Section, facts: Established) -> None:
+def deploy(section: Section, facts: Established, source: UpstreamSource) -> None:
     """``pipeline`` of one stage; else ``needed`` false and the ``option`` that names the class; else ``stages``.
 
     Behind other stages, of which images are made, ``pipeline`` is a topology that the package brings: stage
@@ -141,6 +122,7 @@ def _deploy(section: Section, facts: Established) -> None:
         option = section.fact("option", "detail.engine.class_option")
         if option is not None:
             section.put("needed", False, section.provenance["deploy.option"])
+    put_rollout_setup(section, source)
 
 
 def _harmless(topology: dict[str, Any]) -> bool:
@@ -149,11 +131,9 @@ def _harmless(topology: dict[str, Any]) -> bool:
     return all(re.fullmatch(r"[\w.-]+", text, re.ASCII) for text in texts)
 
 
-def _recipe(section: Section, facts: Established) -> None:
+def recipe(section: Section, facts: Established) -> None:
     """The published recipe's values; sizes and steps are the pipeline's own, where they are known."""
-    from scaffold.spec.sections import recipe
-
-    recipe.fill(section)
+    recipes.fill(section)
     sizes, origin = section.known("detail.request.sizes")
     sizes = sizes or {}
     visual = facts.value("detail.media.kind") in VISUAL
@@ -171,8 +151,11 @@ def _recipe(section: Section, facts: Established) -> None:
         section.put("sde_window_range", [low, max(steps // 2, size)], "the first half of the steps")
 
 
-def _lora(section: Section, port: Port | None, reached: bool) -> None:
-    """Linear layers inside the layers; without lists of layers nothing is collected layer by layer."""
+def lora(section: Section, port: Port | None, reached: bool) -> None:
+    """Linear layers inside the layers; without lists of layers nothing is collected layer by layer.
+
+    ``reached`` says whether the rollout adapter knows where the engine keeps the denoiser.
+    """
     from scaffold.port.counts import layer_counts
     from scaffold.port.linears import find_layout
 

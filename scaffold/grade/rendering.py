@@ -19,7 +19,7 @@ _ENTRY = ("key", "what", "at", "where", "message")
 _NEED = ("key", "what", "at")
 
 
-def validate_partial(spec: IntegrationSpec, source: str = "the spec") -> None:
+def validate_ported(spec: IntegrationSpec, source: str = "the spec") -> None:
     """Check the values that decide what is rendered.
 
     Raises:

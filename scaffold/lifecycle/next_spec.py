@@ -50,12 +50,12 @@ def edited_spec(package: ScaffoldedPackage, *, allowed: bool = False) -> NextSpe
     """
     from scaffold import __version__
     from scaffold.grade import is_ported
-    from scaffold.grade.rendering import validate_partial
+    from scaffold.grade.rendering import validate_ported
     from scaffold.spec.derived import digests
     from scaffold.spec.validate import validate
 
     if is_ported(package.spec):
-        validate_partial(package.spec, package.spec_path)
+        validate_ported(package.spec, package.spec_path)
     else:
         validate(package.spec, package.spec_path)
     notes: list[str] = []

@@ -54,14 +54,14 @@ def render_files(spec: IntegrationSpec, notes: list[str], port: Port | None = No
 
 def _render_written(spec: IntegrationSpec, notes: list[str], port: Port | None = None) -> dict[str, RenderedFile]:
     from scaffold.grade import is_ported
-    from scaffold.grade.rendering import ported_text, scheduler_text, validate_partial
+    from scaffold.grade.rendering import ported_text, scheduler_text, validate_ported
     from scaffold.remap import KeyMap
     from scaffold.render import render
     from scaffold.spec.validate import validate
 
     context = spec.context()
     if is_ported(spec):
-        validate_partial(spec)
+        validate_ported(spec)
         context["ported"] = {"source": ported_text(spec, port), "scheduler": scheduler_text(spec, port)}
     else:
         validate(spec)

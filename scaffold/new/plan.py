@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.new.loaded import loaded
 from scaffold.new.own_package import keep_own
 from scaffold.new.package import render_package
 from scaffold.new.recipe_options import RecipeOptions, with_options
@@ -35,12 +36,16 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class NewResult:
-    """What was planned, what it rests on, and what the user should know."""
+    """What was planned, what it rests on, and what the user should know.
+
+    ``filled`` is what the package made of the checkpoint that was given, or why nobody knows; None where none was.
+    """
 
     spec: IntegrationSpec
     plan: Plan
     report: Report | None
     notes: tuple[str, ...]
+    filled: str | None = None
 
     @property
     def from_here(self) -> str:
@@ -61,6 +66,7 @@ class NewResult:
             "grade": grade_of(self.spec),
             "left": value("grade.missing") or [],
             "needs": value("grade.needs") or [],
+            "checkpoint": self.filled,
             "notes": list(self.notes),
             "written": written,
             **self.plan.to_json(),
@@ -160,9 +166,14 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
         else plan_output(files, edits, request.out or ".", profile=profile, force=request.force)
     )
     plan = keep_own(plan, spec, request)
+    filled = None
+    if request.checkpoint is not None:
+        with step("loading the checkpoint's headers"):
+            key = str(spec.value("upstream.registry_key"))
+            filled = loaded(files, package_path(spec), key, request.checkpoint, notes)
     if checkout is not None:
         notes += uncommitted_notes(plan)
-    return NewResult(spec, plan, report, tuple(notes))
+    return NewResult(spec, plan, report, tuple(notes), filled)
 
 
 def _dated_as_there(spec: IntegrationSpec, root: Path) -> IntegrationSpec:

@@ -45,8 +45,9 @@ def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Pat
 
 def _facts(result: NewResult) -> list[tuple[str, str]]:
     spec = result.spec
+    loads = [("checkpoint", result.filled)] if result.filled is not None else []
     if is_ported(spec):
-        return [("grade", grade_of(spec)), ("because", str(spec.value("grade.reason")))]
+        return [("grade", grade_of(spec)), ("because", str(spec.value("grade.reason"))), *loads]
     rules = spec.value("checkpoint.rules") or []
     counts = {op: sum(rule["op"] == op for rule in rules) for op in ("rename", "split", "join", "drop")}
     remap = ", ".join(f"{n} {op}{'' if n == 1 else 's'}" for op, n in counts.items() if n or op in ("rename", "drop"))
@@ -59,6 +60,7 @@ def _facts(result: NewResult) -> list[tuple[str, str]]:
         ("guidance", ", ".join(f"{p['name']}={p['default']}" for p in spec.value("cfg.parameters"))),
         ("key remap", remap),
         ("trained", trained(spec)),
+        *loads,
     ]
 
 

@@ -13,6 +13,7 @@ from scaffold.port.registered import ASKED as REGISTRY
 from scaffold.port.registered import lookup_of
 
 _ACCELERATOR = "cuda"
+_OF_ALL_PARTS = ("dtype", "device")  # of the weight of a fused layer, whose parts have the same
 
 
 class Expressions(LayerExpressions):
@@ -20,8 +21,21 @@ class Expressions(LayerExpressions):
 
     # Names and attributes
 
+    def visit_AssignTarget(self, node: cst.AssignTarget) -> None:
+        self._bare = True
+
+    def leave_AssignTarget(self, original_node: cst.AssignTarget, updated_node: cst.AssignTarget) -> cst.AssignTarget:
+        self._bare = False
+        return updated_node
+
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         return self._named(original_node)
+
+    def stored(self, node: cst.BaseAssignTargetExpression) -> cst.BaseAssignTargetExpression:
+        """Return the target of an assignment as it stands in the port."""
+        found = cst.AssignTarget(node).visit(self)
+        assert isinstance(found, cst.AssignTarget)
+        return found.target
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         return False
@@ -47,9 +61,14 @@ class Expressions(LayerExpressions):
         held = self._held(original_node.value)
         if held is not None:
             return self._layer_attribute(original_node, held)
+        if original_node.attr.value in _OF_ALL_PARTS and (first := self._first_weight(original_node.value)) is not None:
+            return cst.Attribute(first, original_node.attr)
         fixed = self._fixed(original_node, "")
         if fixed is not None:
             return fixed
+        itself = None if self._bare else self._held(original_node)
+        if itself is not None and itself.built.pairs and not itself.built.fused:
+            return self._pairing(self._part(original_node, itself, None))
         name = original_node.attr.value
         if dotted(original_node.value) == "self" and self.owner and self.engine.mixed_dict(self.owner, name):
             self.problems.append(f"the layers of {name}, not one by its name")
@@ -125,9 +144,11 @@ class Expressions(LayerExpressions):
         return self._device() if original_node.evaluated_value == _ACCELERATOR else updated_node
 
     def visit_Comparison(self, node: cst.Comparison) -> bool:
+        self._bare = True
         return not _asks_for_accelerator(node)
 
     def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
+        self._bare = False
         if not _asks_for_accelerator(original_node):
             return updated_node
         # ``x.device.type == …`` as a question to the tensor itself.
@@ -162,6 +183,13 @@ class Expressions(LayerExpressions):
         if called is not None:
             call, held = called
             return cst.parse_expression(f"({code(call)}, None)") if held.built.pairs else call
+        if (found := self._by_text(original_node)) is not None:
+            return found
+        if dotted(original_node.func) == "isinstance":  # a question about the layer itself
+            self._bare = True
+            given = [argument.with_changes(value=self.rewrite(argument.value)) for argument in original_node.args]
+            self._bare = False
+            return updated_node.with_changes(args=given)
         if isinstance(original_node.func, cst.Attribute) and original_node.func.attr.value == "dispatch_forward":
             return cst.parse_expression("self.forward_native")
         return updated_node.with_changes(

@@ -26,6 +26,7 @@ class LayerExpressions(Deciding):
         super().__init__(known)
         self.engine, self.scope, self.owner = engine, scope, owner
         self.lost: set[str] = set()
+        self._bare = False  # whether a layer is stored or compared, not handed on
 
     def _held(self, node: cst.BaseExpression) -> HeldLayer | None:
         """Return the layer of the engine's that an expression such as ``self.proj`` means."""
@@ -50,10 +51,19 @@ class LayerExpressions(Deciding):
         fixed = self._fixed(node, "")
         if fixed is not None:
             return fixed
-        if built.fused and name not in ("weight",):
+        if built.fused:
             self.problems.append(f"{name} of the fused layer {held.attribute}")
         layer = self._part(node.value, held, built.parts[0][0] if built.fused else None)
         return cst.Attribute(layer, cst.Name(built.renames.get(name, name)))
+
+    def _first_weight(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
+        """Return the weight of a fused layer's first part for ``self.qkv.weight``."""
+        held = self._held(node.value) if isinstance(node, cst.Attribute) and node.attr.value == "weight" else None
+        if held is None or not held.built.fused:
+            return None
+        return cst.Attribute(
+            self._part(cst.ensure_type(node, cst.Attribute).value, held, held.built.parts[0][0]), cst.Name("weight")
+        )
 
     def _part(self, node: cst.BaseExpression, held: HeldLayer, part: str | None) -> cst.BaseExpression:
         """Return ``self.q`` for ``self.qkv``, or ``self.proj["q"]`` for ``self.proj["qkv"]``; as it is without part."""
@@ -95,8 +105,26 @@ class LayerExpressions(Deciding):
         torch = self.engine.library("torch")
         return cst.parse_expression(f"{torch}.cat(({joined}), dim=-1)"), held
 
+    def _pairing(self, layer: cst.BaseExpression) -> cst.BaseExpression:
+        """Return a layer that is handed on, as what gives upstream's pair when it is called."""
+        made = self.engine.support("joined_layer", "paired_layer")
+        return cst.parse_expression(f"{made}({code(layer)})")
+
+    def _by_text(self, node: cst.Call) -> cst.BaseExpression | None:
+        """Return ``getattr(x, "proj")`` as what gives a pair, where every layer of that name does upstream."""
+        name = node.args[1].value if len(node.args) > 1 and dotted(node.func) == "getattr" else None
+        if not isinstance(name, cst.SimpleString) or not str(name.evaluated_value).isidentifier():
+            return None
+        held = self._held(cst.Attribute(node.args[0].value, cst.Name(str(name.evaluated_value))))
+        if held is None or not held.built.pairs or held.built.fused:
+            return None
+        return self._pairing(node.with_changes(args=[self._argument(argument) for argument in node.args]))
+
     def _argument(self, node: cst.Arg) -> cst.Arg:
-        return node.with_changes(value=self.rewrite(node.value))
+        bare, self._bare = self._bare, False
+        rewritten = node.with_changes(value=self.rewrite(node.value))
+        self._bare = bare
+        return rewritten
 
     def _made(self, path: str, node: cst.Call) -> cst.BaseExpression:
         try:

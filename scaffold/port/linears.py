@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scaffold.port.layer_lists import made_by_number
 from scaffold.port.library_linears import linears_of, may_hold_linears
-from scaffold.port.read_weights import read_weights
+from scaffold.port.read_weights import Reached, read_weights
 from scaffold.source.syntax import is_own, lineage, walk_tree
 
 ANY = "*"  # stands for an index or a key that only the configuration knows
@@ -31,8 +31,8 @@ class Layout:
         linears: names of the linear layers in the lists, with ``ANY`` for what only the configuration knows.
         outside: names of those that are in no list.
         unread: classes of libraries in the layers, of which it is not known which linear layers they hold.
-        uncalled: names of the linear layers in the lists of which the module reads the weights in place of a call: no
-            target names them, because LoRA there would do nothing.
+        uncalled: names of the linear layers in the lists that nothing calls, or of which the module reads the weights
+            in place of a call: no target names them, because LoRA there would do nothing.
     """
 
     lists: tuple[str, ...]
@@ -118,9 +118,16 @@ class _Reader:
         self.unread: set[str] = set()
         self.uncalled: set[tuple[str, ...]] = set()
         self._read = read_weights(tree)
+        self._reached = Reached(tree)
 
     def walk(
-        self, name: str, layers: frozenset[str], path: tuple[str, ...] = (), holder: int | None = None, depth: int = 0
+        self,
+        name: str,
+        layers: frozenset[str],
+        path: tuple[str, ...] = (),
+        holder: int | None = None,
+        depth: int = 0,
+        idle: bool = False,
     ) -> Iterator[tuple[tuple[str, ...], bool | None, int | None]]:
         """Yield path, whether it is a linear layer, and the length of the path of the list of layers around it.
 
@@ -130,12 +137,12 @@ class _Reader:
             return
         for child in self.children(name):
             below = (*path, *child.path)
-            inner = holder
+            inner, unasked = holder, idle or not self._may_be_called(name, child)
             if inner is None and child.listed and child.name in layers:
                 inner = len(below) - 1
                 yield below, False, inner
             if child.name == "Linear":
-                if any(child.path in self._read.get(owner.name, ()) for owner in lineage(self.classes, name)):
+                if unasked or any(child.path in self._read.get(o.name, ()) for o in lineage(self.classes, name)):
                     self.uncalled.add(below)
                 yield below, True, inner
                 continue
@@ -146,7 +153,11 @@ class _Reader:
                 if inner is not None:
                     self.unread.add(child.name)
             else:
-                yield from self.walk(child.name, layers, below, inner, depth + 1)
+                yield from self.walk(child.name, layers, below, inner, depth + 1, unasked)
+
+    def _may_be_called(self, owner: str, child: _Child) -> bool:
+        first = child.path[0] if child.path else ANY
+        return not first.isidentifier() or self._reached.has(owner, first)
 
     def children(self, name: str) -> Iterator[_Child]:
         """Yield the modules that an object of a class holds, those of its bases first."""

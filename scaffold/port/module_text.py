@@ -10,7 +10,7 @@ import libcst as cst
 
 from scaffold.port.blocks import code
 from scaffold.port.classes import ClassEntry
-from scaffold.port.engine import Engine
+from scaffold.port.engine import LOADER, Engine
 from scaffold.port.layers import ENGINES
 from scaffold.port.names import Defined, Scope
 from scaffold.port.statements import Statements
@@ -21,10 +21,42 @@ from scaffold.source.syntax import walk_tree
 def module_text(engine: Engine, header: str) -> str:
     """Return the whole module, not yet formatted."""
     texts = {origin: _definition(engine, origin) for origin in engine.order}
+    left = {name for text in texts.values() for name in _asked_for(text)}
+    for origin in engine.ported:
+        texts[origin] += "".join(_joined(engine, engine.classes[origin], left))
     ordered = _executable_order(engine, texts)
     supports = [support_text(module, names) for module, names in sorted(engine.supports.items())]
     parts = [f'"""{header}"""', "from __future__ import annotations", "\n".join(_imports(engine))]
     return "\n\n\n".join([*parts, *supports, *(texts[origin] for origin in ordered if texts[origin])]) + "\n"
+
+
+def _asked_for(text: str) -> Iterable[str]:
+    """Yield the attributes that a definition reads, also by a text such as that of ``getattr``, loaders left out."""
+    pending: list[ast.AST] = [ast.parse(text)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef) and node.name == LOADER:
+            continue
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            yield node.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            yield from (
+                given.value for given in node.args if isinstance(given, ast.Constant) and type(given.value) is str
+            )
+        pending += ast.iter_child_nodes(node)
+
+
+def _joined(engine: Engine, entry: ClassEntry, left: set[str]) -> Iterable[str]:
+    """Yield a property for each fused layer of a class that code of the port still asks for by its upstream name."""
+    for name, held in entry.layers.items():
+        if held.built.fused and name in left and name.isidentifier():
+            made = engine.support("joined_layer", "JoinedLayer")
+            parts = ", ".join(f"self.{part}" for part, _ in held.built.parts)
+            reads = [read for read in sorted(held.built.reads) if engine.is_read(entry, name, read)]
+            kept = "".join(f", {read}=self.{name}_{read}" for read in reads)
+            own = f'        if "{name}" in self._modules:\n            return self._modules["{name}"]\n'
+            yield f"\n\n    @property\n    def {name}(self):\n{own if entry.stores[name] > 1 else ''}"
+            yield f"        return {made}(({parts}), {held.built.pairs}{kept})\n"
 
 
 def _imports(engine: Engine) -> Iterable[str]:

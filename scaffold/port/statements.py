@@ -117,7 +117,7 @@ class Statements(AssignedLayers):
                 return pair
         if isinstance(small, cst.AnnAssign):
             annotation = self.annotation(small.annotation)
-            target = self.expressions.rewrite(small.target)
+            target = self.expressions.stored(small.target)
             given = self.expressions.rewrite(small.value) if small.value is not None else None
             if annotation is None:
                 annotation = cst.Annotation(cst.Name(self.engine.library("typing", "Any")))

@@ -1,12 +1,13 @@
-"""Facts, preset and flags become a spec: every module of ``sections/`` fills one section."""
+"""Facts, preset and flags become a spec, section by section: the one builder of composed and of ported packages."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
+from scaffold.errors import ScaffoldError
 from scaffold.spec.derived import digests
 from scaffold.spec.model import IntegrationSpec
 from scaffold.spec.preset import Preset, find_preset, reading_preset
@@ -20,17 +21,7 @@ if TYPE_CHECKING:
     from scaffold.render.names import Names
     from scaffold.target import ContractProfile
 
-SECTIONS = "scaffold.spec.sections"
-
-
-class SectionModule(Protocol):
-    """What a module of ``sections/`` offers; its name is the section's, ``ORDER`` its place."""
-
-    ORDER: int
-
-    @staticmethod
-    def fill(section: Section) -> None:
-        """Put the values of the section."""
+Fill = Callable[[Section], None]
 
 
 @dataclass(frozen=True)
@@ -54,59 +45,115 @@ class SpecRequest:
         return find_preset(self.names.model, self.report.value("detail.pipeline.registry_key"), self.team)
 
 
+@dataclass
+class SpecBuilder:
+    """A spec that grows by one section at a time; later sections read earlier ones."""
+
+    sources: Sources
+    sections: dict[str, dict[str, Any]] = field(default_factory=dict)
+    provenance: dict[str, str] = field(default_factory=dict)
+    fingerprints: dict[str, str] = field(default_factory=dict)
+
+    def fill(self, name: str, fill: Fill) -> Section:
+        """Add a section; what it lacks is the caller's to raise or to leave to a person.
+
+        Raises:
+            PresetError: the preset's values of the section cannot be used.
+        """
+        section = Section(name, self.sources, self.sections)
+        with reading_preset(self.sources.preset, name):
+            fill(section)
+        self.sections[name] = section.values
+        self.provenance |= section.provenance
+        self.fingerprints |= section.fingerprints
+        return section
+
+    def fill_with(self, module: ModuleType) -> Section:
+        """Add the section that a module of ``sections`` fills; it has the module's name."""
+        return self.fill(module.__name__.rpartition(".")[2], module.fill)
+
+    def spec(self) -> IntegrationSpec:
+        """Return the spec, with the provenance of the values that are still there."""
+        provenance = {
+            path: origin
+            for path, origin in self.provenance.items()
+            if path.split(".")[1] in self.sections.get(path.partition(".")[0], {})
+        }
+        record = self.sources.preset.record
+        return IntegrationSpec(self.sections, provenance, self.fingerprints, digests(self.sections), overrides=record)
+
+
 def build_spec(request: SpecRequest, *, until: str | None = None) -> IntegrationSpec:
-    """Return the spec of an integration; with ``until``, only its sections up to that one.
+    """Return the spec of a composed package; with ``until``, only its sections up to that one.
 
     Raises:
         ScaffoldError: neither checkpoint nor preset gives headers, or the checkpoint lacks what the pipeline loads.
         RefusedError: something that no template can leave open is unknown.
     """
     refuse_unsupported(request.report)
-    sources = _sources(request)
-    sections: dict[str, dict[str, Any]] = {}
-    provenance: dict[str, str] = {}
-    fingerprints: dict[str, str] = {}
-    for name, module in _modules():
-        section = Section(name, sources, sections)
-        with reading_preset(sources.preset, name):
-            module.fill(section)
-        if not section.values and getattr(module, "OPTIONAL", False):
-            continue
-        sections[name] = section.values
-        provenance |= section.provenance
-        fingerprints |= section.fingerprints
-        if name == until:
+    builder = SpecBuilder(_sources(request))
+    for module in _composed():
+        section = builder.fill_with(module)
+        if section.lacking:
+            raise section.lacking[0]
+        if section.name == until:
             break
-    record = sources.preset.record
-    return IntegrationSpec(sections, provenance, fingerprints, digests(sections), overrides=record)
+    if request.report.task is None:
+        builder.sections.pop("media", None)
+    return builder.spec()
+
+
+def _composed() -> tuple[ModuleType, ...]:
+    """Return the sections of a composed package: each reads only those before it."""
+    from scaffold.spec.sections import (
+        architecture,
+        cfg,
+        checkpoint,
+        deploy,
+        docs,
+        latents,
+        lora,
+        media,
+        names,
+        prompt,
+        recipe,
+        schedule,
+        target,
+        tiny,
+        tokens,
+        tool,
+        upstream,
+    )
+
+    before = (tool, target, upstream, tokens, latents, architecture, schedule, cfg, prompt, names, checkpoint)
+    return (*before, lora, deploy, recipe, tiny, media, docs)
 
 
 def _sources(request: SpecRequest) -> Sources:
-    from scaffold.errors import ScaffoldError
+    """Return what the sections of a composed package draw on: without a checkpoint, the preset's manifest.
 
+    Raises:
+        ScaffoldError: the preset has no manifest either.
+    """
     preset = request.preset
-    headers, origin = request.headers, "checkpoint headers"
-    configs = headers.configs if headers is not None else preset.configs
+    if request.headers is not None:
+        return sources_of(request, request.headers, "checkpoint headers", request.headers.configs)
+    headers = preset.headers()
     if headers is None:
-        headers, origin = preset.headers(), f"manifest {preset.manifest}"
-        if headers is None:
-            raise ScaffoldError(
-                f"no checkpoint is known for {request.names.model}", hint="name one with --checkpoint DIR"
-            )
+        raise ScaffoldError(f"no checkpoint is known for {request.names.model}", hint="name one with --checkpoint DIR")
+    return sources_of(request, headers, f"manifest {preset.manifest}", preset.configs)
+
+
+def sources_of(request: SpecRequest, headers: CheckpointHeaders, origin: str, configs: Mapping[str, Any]) -> Sources:
+    """Return what sections draw on, with the headers that serve and where they come from."""
     return Sources(
         request.report,
         headers,
         origin,
         configs,
-        preset,
+        request.preset,
         request.profile,
         request.names,
         request.date,
         request.headers is not None,
     )
-
-
-def _modules() -> list[tuple[str, SectionModule]]:
-    names = [info.name for info in pkgutil.iter_modules(importlib.import_module(SECTIONS).__path__)]
-    found = [(name, cast("SectionModule", importlib.import_module(f"{SECTIONS}.{name}"))) for name in names]
-    return sorted(found, key=lambda entry: entry[1].ORDER)

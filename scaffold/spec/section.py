@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scaffold.digest import sha256_hex
+from scaffold.errors import RefusedError
 from scaffold.spec.preset import Preset
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ class Section:
     values: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
     fingerprints: dict[str, str] = field(default_factory=dict)
+    lacking: list[RefusedError] = field(default_factory=list)
+
+    def lacks(self, problem: str, hint: str | None = None) -> None:
+        """Note what a composed package cannot do without; in a ported one a person writes it."""
+        self.lacking.append(RefusedError(problem, hint=hint))
 
     def put(self, key: str, value: Any, origin: str) -> Any:
         """Set a value that was worked out, saying from what; returns it."""

@@ -22,6 +22,7 @@ _MODELS = "vllm_omni.diffusion.models."
 _LISTS = re.compile(r"""model\.(target_modules|fsdp_layer_prefixes)=(["'])(\[.{0,4000}?\])\2""")
 
 # The trainer's layers where a script that collects LoRA by layers names none.
+_HALF = re.compile(r"actor\.fsdp_config\.model_dtype=[\"']?(?:bf16|bfloat16)\b")
 _LAYERED, PREFIX = re.compile(r"layered_summon=[\"']?True"), "transformer_blocks."
 
 
@@ -151,6 +152,13 @@ def declared_lists(package: Package) -> dict[str, list[str]]:
                 given["fsdp_layer_prefixes"] = [PREFIX]
             found = {name: value or given.get(name) for name, value in found.items()}
     return {name: [str(item) for item in value] for name, value in found.items() if value and isinstance(value, list)}
+
+
+def casts_module(package: Package) -> bool:
+    """Whether a launch script that names the package's architecture has the trainer cast its module to bfloat16."""
+    names = "|".join(map(re.escape, sorted(registered(package.folder))))
+    texts = (scanned(script, package.root) for script in sorted(package.root.glob("examples/**/*.sh")) if names)
+    return any(_HALF.search(text) and re.search(rf"model\.architecture=(?:{names})\b", text) for text in texts)
 
 
 def model_names(package: Package) -> list[str]:

@@ -17,9 +17,11 @@ from scaffold.reading import expanded
 from scaffold.resources import install_command
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.contract_level import run_contract_level
+from scaffold.verify.loading.check import ID as CHECKPOINT
+from scaffold.verify.loading.check import checked
 from scaffold.verify.package import Package, open_package
 from scaffold.verify.request import VerifyRequest
-from scaffold.verify.result import Level, VerifyReport
+from scaffold.verify.result import Level, Outcome, VerifyReport
 
 if TYPE_CHECKING:
     from scaffold.verify.train.level import TrainRequest
@@ -38,7 +40,7 @@ def verify(
 
     Args:
         package: folder of the package, rendered or written by hand.
-        checkpoint: folder of a checkpoint whose configuration the model takes.
+        checkpoint: folder of a checkpoint that the package loads; a composed one takes its configuration, shrunk.
         level: ``contract``; ``rollout`` for both; ``train`` for the trainer alone.
         select: ids of the contracts to run; empty for all.
         training: what level ``train`` is to do; its defaults where None.
@@ -54,13 +56,15 @@ def verify(
     configs = (*opened.declared.files, "config.json", "transformer/config.json")
     if folder is not None and not any((folder / name).is_file() for name in configs):
         raise ScaffoldError(f"{checkpoint} holds no {' or '.join(configs)}", hint="--checkpoint takes a folder")
-    if folder is not None and "port" in opened.spec:
-        hint = "leave out --checkpoint; [verify] in scaffold.toml has settings of the tiny model"
-        raise ScaffoldError("a ported package runs on a tiny checkpoint of its own", hint=hint)
-    _known(select, level)
+    compared = folder is not None and level != "train" and (not select or CHECKPOINT in select)
+    if CHECKPOINT in select and folder is None:
+        raise ScaffoldError(f"{CHECKPOINT} needs a checkpoint", hint="--checkpoint DIR")
+    _known([name for name in select if name != CHECKPOINT], level)
     if level == "train":
         return _train(opened, str(package), VerifyRequest(opened.folder, None, level, tuple(select)), training, tell)
-    request = VerifyRequest(opened.folder, None if folder is None else folder.resolve(), level, tuple(select))
+    # A ported package runs on a tiny checkpoint of its own.
+    taken = None if folder is None or "port" in opened.spec else folder.resolve()
+    request = VerifyRequest(opened.folder, taken, level, tuple(select))
     if level == "rollout":
         from scaffold.verify.rollout import level as rollout
 
@@ -69,8 +73,11 @@ def verify(
     from scaffold.verify.rollout.forking import forking
 
     with _orderly_end(), forking():
-        outcome = run_contract_level(opened, request, tell)
+        outcome = run_contract_level(opened, request, tell) if request.select != (CHECKPOINT,) else Outcome()
         checks, environment = outcome.checks, outcome.environment
+        if compared and folder is not None:
+            checks = [checked(opened.folder, folder.resolve(), str(checkpoint)), *checks]
+            tell(checks[0].line)
         if level == "rollout":
             found = rollout.run_level(request, tell=tell)
             checks = [*checks, *found.checks]

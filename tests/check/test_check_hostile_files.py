@@ -34,13 +34,13 @@ def found(path: Path) -> list[tuple[str, int]]:
         (b"x = (\n", ("OSC001", 1)),
         (b"a = 1\n\tb = 2\n", ("OSC001", 2)),
         (b"print 'old'\n", ("OSC001", 1)),
-        (b"x = 1\n\0\n", ("OSC002", 2)),
-        (b"x = '\xe4'\n", ("OSC002", 1)),
-        (b"a = 1\nb = 2\nc = '\xe4'\n", ("OSC002", 3)),
-        ("x = 'ä'\n".encode("utf-16"), ("OSC002", 1)),
-        (b"# coding: no-such-codec\nx = 1\n", ("OSC002", 1)),
-        (b"x = " + b"-" * 200_000 + b"1\n", ("OSC003", 1)),
-        (b"x = " + b"+".join([b"1"] * 100_000) + b"\n", ("OSC003", 1)),
+        (b"x = 1\n\0\n", ("OSC001", 2)),
+        (b"x = '\xe4'\n", ("OSC001", 1)),
+        (b"a = 1\nb = 2\nc = '\xe4'\n", ("OSC001", 3)),
+        ("x = 'ä'\n".encode("utf-16"), ("OSC001", 1)),
+        (b"# coding: no-such-codec\nx = 1\n", ("OSC001", 1)),
+        (b"x = " + b"-" * 200_000 + b"1\n", ("OSC001", 1)),
+        (b"x = " + b"+".join([b"1"] * 100_000) + b"\n", ("OSC001", 1)),
     ],
     ids=["bracket", "indent", "python2", "nul", "latin1", "latin1-line", "utf16", "codec", "unary", "sum"],
 )
@@ -93,12 +93,12 @@ def test_rules_are_silent_about_a_package_that_cannot_be_read_whole(toy: Path) -
 def test_file_that_may_not_be_read(toy: Path) -> None:
     (toy / "extra.py").write_text("x = 1\n")
     (toy / "extra.py").chmod(0)
-    assert found(toy) == [("OSC003", 1)]
+    assert found(toy) == [("OSC001", 1)]
 
 
 def test_pipe_in_the_place_of_a_file_does_not_block(toy: Path) -> None:
     os.mkfifo(toy / "extra.py")
-    assert found(toy) == [("OSC003", 1)]
+    assert found(toy) == [("OSC001", 1)]
 
 
 def test_ten_thousand_lines_are_read(toy: Path) -> None:

@@ -9,7 +9,7 @@ from scaffold.check.example import base_tree, check_files
 from scaffold.check.finding import Finding
 
 # Rules that read scaffold.toml, the patch, scripts, comments and several lines of Python.
-RULES = ("OSC104", "OSC303", "OSC309", "OSC401", "OSC505", "OSC511", "OSC513", "OSC602", "OSC902")
+RULES = ("OSC104", "OSC303", "OSC309", "OSC401", "OSC505", "OSC511", "OSC513", "OSC602", "OSC901")
 
 
 def with_crlf(files: dict[str, str]) -> dict[str, str]:

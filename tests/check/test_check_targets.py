@@ -52,9 +52,9 @@ def test_package_finds_the_checkout_around_it(checkout: Path) -> None:
 def test_package_brings_the_scripts_that_train_it(checkout: Path) -> None:
     script = checkout / "examples/flowgrpo_trainer/toy/run_toy_lora.sh"
     script.write_text(script.read_text().replace("OmniToyForConditional", "OmniToiForConditional"))
-    own = check_paths([checkout / PIPELINES / "toy_flow_grpo"], select=["OSC506"], settings=NONE).findings
+    own = check_paths([checkout / PIPELINES / "toy_flow_grpo"], select=["OSC501"], settings=NONE).findings
     assert [finding.key for finding in own] == ["examples/flowgrpo_trainer/toy/run_toy_lora.sh"]
-    assert not check_paths([checkout / PIPELINES / "wheel_flow_grpo"], select=["OSC506"], settings=NONE).findings
+    assert not check_paths([checkout / PIPELINES / "wheel_flow_grpo"], select=["OSC501"], settings=NONE).findings
 
 
 def test_single_file_shows_only_its_own_findings(checkout: Path) -> None:

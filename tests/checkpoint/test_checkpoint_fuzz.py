@@ -171,4 +171,4 @@ def test_random_indexes(index: bytes, sharded: Path) -> None:
     (sharded / "model.safetensors.index.json").write_bytes(index)
     found = read(sharded, "model.safetensors.index.json")
     if isinstance(found, dict):
-        assert set(found) == {"layers.0.w", "layers.1.w", "norm.w"}
+        assert set(found) == set(json.loads(index)["weight_map"])  # shards that it leaves out are not read

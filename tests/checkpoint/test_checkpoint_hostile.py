@@ -122,6 +122,9 @@ def test_header(case: str, tmp_path: Path, raw_weights: Write) -> None:
         ((100_000_001).to_bytes(8, "little") + b"{}", "over 100 MB"),
         (b"\xff" * 100, "over 100 MB"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "Git LFS pointer"),
+        (b"<!DOCTYPE html>\n<html></html>", "is an HTML page, not the weights"),
+        (b'{"error":"Repository not found"}', "is the error message of a server"),
+        (b"PK\x03\x04" + bytes(30), "is a zip archive, as torch.save writes"),
     ],
 )
 def test_length(content: bytes, message: str, tmp_path: Path) -> None:

@@ -50,13 +50,13 @@ def test_headers_know_no_path(sharded: Path) -> None:
     assert (last.name, last.tensors, last.data_bytes) == ("model-00002-of-00002.safetensors", 1, 16)
 
 
-def test_files_beside_an_index_are_read_too(sharded: Path, weights: Write) -> None:
-    weights(sharded / "ae.safetensors", {"decoder.w": ("F32", [2])})
+def test_the_index_decides(sharded: Path, weights: Write) -> None:
+    weights(sharded / "merged.safetensors", {"norm.w": ("F32", [2])})
     headers = read_checkpoint(sharded)
-    assert headers.tensors["decoder.w"].file == "ae.safetensors"
-    only = headers.select(["ae.safetensors"])
-    assert list(only.tensors) == ["decoder.w"]
-    assert only.total_bytes == 8
+    assert headers.tensors["norm.w"].file == "model-00002-of-00002.safetensors"
+    assert headers.skipped["merged.safetensors"] == "the index beside it does not name it"
+    only = headers.select(["model-00002-of-00002.safetensors"])
+    assert list(only.tensors) == ["norm.w"]
     assert only.configs == headers.configs
     with pytest.raises(ScaffoldError, match="has no weight file x"):
         headers.select(["x"])
@@ -142,3 +142,20 @@ def test_bad_manifest(tmp_path: Path, text: str) -> None:
         read_manifest(path)
     with pytest.raises(ScaffoldError, match="cannot read the manifest"):
         read_manifest(tmp_path / "none.json")
+
+
+def test_an_adapter_is_no_model(tmp_path: Path, weights: Write) -> None:
+    names = [f"base_model.model.layers.0.q_proj.lora_{side}.weight" for side in "AB"]
+    weights(tmp_path / "adapter_model.safetensors", {name: ("F32", [2, 2]) for name in names})
+    with pytest.raises(ScaffoldError, match=r"is a PEFT adapter of 2 tensors.*; merge it into its base model"):
+        read_checkpoint(tmp_path)
+
+
+def test_a_repository_of_a_hub_cache_is_its_main(tmp_path: Path, weights: Write) -> None:
+    repository = tmp_path / "models--o--one"
+    weights(repository / "blobs" / "abc", {"a": ("F32", [2])})
+    (repository / "snapshots" / "0123").mkdir(parents=True)
+    (repository / "snapshots" / "0123" / "a.safetensors").symlink_to("../../blobs/abc")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0123")
+    assert list(read_checkpoint(repository).tensors) == ["a"]

@@ -35,9 +35,10 @@ def test_every_command_of_a_run_is_shown() -> None:
 def test_verify_shows_every_contract() -> None:
     from scaffold.verify.catalogue import catalogue
 
-    shown = words_of("docs/verify.svg")
+    shown, page = words_of("docs/verify.svg"), (ROOT / "docs/verify.md").read_text(encoding="utf-8")
     missing = [entry.id for entry in catalogue() if entry.id not in shown]
     assert missing == [], "run `make docs`"
+    assert [entry.id for entry in catalogue() if f"`{entry.id}`" not in page] == []
     assert re.search(r"\b0 fail\b", shown)
 
 

@@ -27,7 +27,6 @@ def test_example_runs(
     name: str,
     code: str,
     warm: None,
-    warm_children: None,
     released_bagel: Callable[[Path], Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

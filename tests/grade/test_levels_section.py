@@ -10,8 +10,8 @@ from scaffold.errors import ScaffoldError
 from scaffold.grade.established import Established
 from scaffold.grade.expressions import is_plain
 from scaffold.grade.noise_levels import noise_levels
-from scaffold.grade.partial import build_partial
-from scaffold.grade.rendering import validate_partial
+from scaffold.grade.ported_spec import build_ported_spec
+from scaffold.grade.rendering import validate_ported
 from scaffold.grade.scheduler_module import late_imports
 from scaffold.inspect import inspect_pipeline
 from scaffold.render import derive_names
@@ -58,11 +58,11 @@ def test_anything_else_is_not(text: object) -> None:
 def test_a_spec_with_code_in_it_is_refused(key: str) -> None:
     source = locate("0.30.0")
     request = SpecRequest(inspect_pipeline(source, "OmniGen2Pipeline"), derive_names("omnigen2"), default_profile())
-    spec = build_partial(request, None, None, "no denoiser", source).as_written()
-    validate_partial(spec)
+    spec = build_ported_spec(request, None, None, "no denoiser", source).as_written()
+    validate_ported(spec)
     spec.sections["levels"][key] = [{"name": "n", "value": "exit()"}] if key == "asked" else "exit()"
     with pytest.raises(ScaffoldError, match=f"levels.{key}"):
-        validate_partial(spec)
+        validate_ported(spec)
 
 
 @pytest.mark.upstream

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN, grade_of, specify
-from scaffold.grade.decide import specify_partial
+from scaffold.grade.decide import specify_ported
 from scaffold.grade.models_page import row
 from scaffold.grade.needs import _asks_by_name, _handed
 from scaffold.grade.proof import agreements, digest_of_code
@@ -51,7 +51,7 @@ def spec_of(key: str, profile: str = "main") -> IntegrationSpec:
     chosen = default_profile() if profile == "main" else profile_by_name(profile)
     request = SpecRequest(report, derive_names(model_name(key)), chosen)
     if key in COMPOSED:
-        return specify_partial(request, upstream, "asked for").spec
+        return specify_ported(request, upstream, "asked for").spec
     return specify(request, upstream).spec
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from scaffold.grade.models_page import model_name
-from scaffold.grade.partial import build_partial
+from scaffold.grade.ported_spec import build_ported_spec
 from scaffold.grade.rendering import scheduler_text
 from scaffold.inspect import inspect_pipeline
 from scaffold.render import derive_names
@@ -74,7 +74,7 @@ def _package(version: str, key: str) -> dict[str, str]:
     """The files that the schedule is in; the denoiser is not ported for it."""
     source = locate(version)
     request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
-    spec = build_partial(request, None, None, "no denoiser", source).as_written()
+    spec = build_ported_spec(request, None, None, "no denoiser", source).as_written()
     assert spec.value("schedule.established") is True
     sources = Sources(templates_root())
     context = {**spec.context(), "ported": {"source": None, "scheduler": scheduler_text(spec, None)}}

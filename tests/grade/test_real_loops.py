@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from scaffold.grade import specify
-from scaffold.grade.decide import specify_partial
+from scaffold.grade.decide import specify_ported
 from scaffold.grade.models_page import model_name
 from scaffold.grade.proof import TOLERANCE, agreements
 from scaffold.inspect import inspect_pipeline
@@ -120,7 +120,7 @@ def rendered(pipeline: str) -> tuple[Any, Any, Any]:
     request = SpecRequest(inspect_pipeline(source, pipeline), names, default_profile())
     graded = specify(request, source)
     if graded.port is None:  # composed of shared blocks where a preset knows the model; its loop is one of a kind
-        graded = specify_partial(request, source, "asked for")
+        graded = specify_ported(request, source, "asked for")
     assert graded.port is not None
     return (*render_package(graded.spec, [], None, graded.port), graded.port)
 

@@ -11,7 +11,7 @@ import pytest
 
 from scaffold.grade import specify
 from scaffold.grade.models_page import model_name
-from scaffold.grade.partial import build_partial
+from scaffold.grade.ported_spec import build_ported_spec
 from scaffold.grade.rendering import scheduler_text
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
@@ -58,7 +58,7 @@ def _computed(
 ) -> dict[str, Any]:
     source = locate("0.30.0")
     request = SpecRequest(inspect_pipeline(source, key), derive_names(model_name(key)), default_profile())
-    spec = build_partial(request, None, None, "no denoiser", source).as_written()
+    spec = build_ported_spec(request, None, None, "no denoiser", source).as_written()
     sources = Sources(templates_root())
     context = {**spec.context(), "ported": {"source": None, "scheduler": scheduler_text(spec, None)}}
     for target, template in (("common.py", "common.py"), (f"{model_name(key)}_schedule.py", "_model__schedule.py")):

@@ -70,7 +70,6 @@ def test_a_checkpoint_that_has_it_all_the_same(
 
 def test_the_proof_knows_it(
     scaffold_cli: CLI,
-    warm_children: None,
     spec_file: Callable[..., Path],
     tmp_path: Path,
     tiny_checkpoint: Callable[..., Path],

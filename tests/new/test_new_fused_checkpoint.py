@@ -68,7 +68,7 @@ def fused(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_it_is_split_in_upstream_s_order(
-    scaffold_cli: CLI, fused: Callable[..., Path], tmp_path: Path, kit_passes: Callable[..., None], warm_children: None
+    scaffold_cli: CLI, fused: Callable[..., Path], tmp_path: Path, kit_passes: Callable[..., None]
 ) -> None:
     checkpoint, out = fused(), tmp_path / "out"
     printed = scaffold_cli("new", "bagel", "--checkpoint", checkpoint, "--out", out).success()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaffold.grade.partial import _left_out
+from scaffold.grade.ported_spec import _left_out
 from tests.port.conftest import HEAD, PortText
 
 GRAPHS = "vllm_omni/diffusion/models/other/graphs.py"

@@ -145,3 +145,22 @@ def test_a_target_names_no_module_outside_that_lora_refuses() -> None:
     assert layout.targets == ("feed",)
     assert layout.unnamed == (("blocks", "*", "modulation", "0"),)
     assert layout.outside == (("last", "*", "modulation", "1"),)
+
+
+def test_a_layer_that_nothing_asks_for_is_no_target() -> None:
+    """Whatever it holds, too; not where a text may name it, or all modules are walked."""
+    text = (
+        "class Feed(nn.Module):\n    def __init__(self):\n        self.up = nn.Linear(1, 1)\n\n"
+        "    def forward(self, x):\n        return self.up(x)\n\n\n"
+        "class Block(nn.Module):\n    def __init__(self):\n        self.kept = nn.Linear(1, 1)\n"
+        "        self.left = nn.Linear(1, 1)\n        self.spare = Feed()\n\n"
+        "    def forward(self, x):\n        return self.kept(x)\n\n\n"
+        "class Whole(nn.Module):\n    def __init__(self):\n"
+        "        self.blocks = nn.ModuleList([Block() for _ in range(2)])\n\n"
+        "    def forward(self, x):\n        for block in self.blocks:\n            x = block(x)\n        return x\n"
+    )
+    found = find_layout(text, "Whole", ("Block",))
+    assert found.targets == ("kept",)
+    assert found.uncalled == (("blocks", "*", "left"), ("blocks", "*", "spare", "up"))
+    for other in ('getattr(self, "left")(self.kept(x))', "[m(x) for m in self.children()][0]"):
+        assert "left" in find_layout(text.replace("self.kept(x)", other), "Whole", ("Block",)).targets

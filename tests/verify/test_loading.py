@@ -17,7 +17,6 @@ CLI = Callable[..., Any]
 PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
 LAYER = "language_model.model.layers.3."
 UP = f"{LAYER}mlp.up_proj.weight"
-pytestmark = pytest.mark.usefixtures("warm_children")
 
 
 def test_the_released_checkpoint_fills_every_parameter(
@@ -158,9 +157,17 @@ def test_a_ported_package_loads_its_own_release_and_no_other(
     write_headers(whole, tmp_path / "own")
     data = json.loads(scaffold_cli("remap", tree, "--checkpoint", tmp_path / "own", "--format", "json").success())
     assert (data["counts"]["mapped"], data["counts"]["unfilled"], data["rules"]) == (582, 0, None)
+    seen = scaffold_cli("verify", tree, "--checkpoint", tmp_path / "own", "--select", "checkpoint", "--format", "json")
+    (check,) = json.loads(seen.success())["checks"]
+    assert (check["id"], check["status"], check["value"]) == ("checkpoint", "pass", 0.0)
     other = scaffold_cli("remap", tree, "--checkpoint", released_bagel(tmp_path / "bagel"), "--format", "json")
     assert other.code == 1
     assert other.err.startswith("fills: ")
+    new = ("new", "omnigen2", "--pipeline", "OmniGen2Pipeline", "--vllm-omni", "0.30.0", "--out", tmp_path / "out")
+    assert "582 keys: 582 fill 582 of 582" in scaffold_cli(*new, "--checkpoint", tmp_path / "own").success()
+    refused = scaffold_cli(*new[:-1], tmp_path / "none", "--checkpoint", tmp_path / "bagel").refusal(1)
+    assert "bagel is no checkpoint of this pipeline as it is: its tensors are not those of OmniGen2/OmniGen2" in refused
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(

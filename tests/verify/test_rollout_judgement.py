@@ -179,3 +179,13 @@ def test_output_without_a_trajectory_says_what_is_missing(torch) -> None:
         read_trajectory(output(), [5])
     with pytest.raises(RuntimeError, match="the engine reports: out of memory"):
         read_trajectory(output(error="out of memory"), [5])
+
+
+def test_a_step_whose_timestep_is_told_otherwise_is_found_by_its_sample(torch) -> None:
+    from scaffold.verify.rollout.engine_side.recorder import StepTaken, step_of
+
+    samples = [torch.randn(1, 4, 2) for _ in range(3)]
+    taken = [StepTaken(1 - i / 4, 0.75 - i / 4, 1000 - 250.0 * i, s, s, s) for i, s in enumerate(samples)]
+    assert step_of(taken, 750.0, samples[2][0]) is taken[1]
+    assert step_of(taken, 0.31, samples[2][0]) is taken[2]
+    assert step_of(taken, 0.31, torch.randn(4, 2)) is None

@@ -139,6 +139,7 @@ trainer=(
     trainer.total_epochs=$TOTAL_TRAIN_STEPS
     trainer.total_training_steps=$TOTAL_TRAIN_STEPS
     trainer.use_v1=False
+    transfer_queue.enable='${trainer.use_v1}'
 )
 
 python3 -m verl_omni.trainer.main_diffusion_v1 \

@@ -1,11 +1,12 @@
-"""The two adapters guide with different scales where the recipe names none.
+"""The two adapters guide with different scales where the recipe names none, or a script sets one for training alone.
 
 The rollout samples with its own default, training recomputes the velocity with another one. Every ratio is off from the
-first step on, and nothing raises: both values are legal.
+first step on, and nothing raises: both values are legal. What a script gives ``rollout.pipeline``, ``model.pipeline``
+follows; a value of its own there is the trainer's alone.
 
     return 1.0 if scale is None else float(scale)        # the rollout takes 4.0
 
-Instead: keep one default in the package, and read it on both sides.
+Instead: keep one default in the package, and read it on both sides; in scripts, set ``rollout.pipeline``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import origin
 from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.hydra import ROLLOUT
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.sides import Side, side_of
@@ -25,13 +27,15 @@ ID = "OSC235"
 NAME = "guidance-defaults-apart"
 SEVERITY = "error"
 CHECKLIST = ("T5", "pitfall 29")
-APPLIES = Applies(non_diffusers=True, objective="policy_gradient")
+APPLIES = Applies(objective="policy_gradient")
 HELP = "keep the default once, and read it on both sides"
+_TRAINED = "actor_rollout_ref.model.pipeline."
 
 
 def check(package: Package) -> Hits:
-    """Compare what each side takes where a scale of guidance is not given."""
-    if not package.mentions("cfg") and not package.mentions("guidance"):
+    """Compare what each side takes where a scale of guidance is not given, and what scripts give each."""
+    yield from _of_scripts(package)
+    if not package.is_non_diffusers or not (package.mentions("cfg") or package.mentions("guidance")):
         return
     training, rollout = (_defaults(side_of(package, which)) for which in ("training", "rollout"))
     for key in training.keys() & rollout.keys():
@@ -40,6 +44,19 @@ def check(package: Package) -> Hits:
             file, node, value = training[key][0]
             text = f"training guides with {value:g} where no {key} is given, the rollout with {theirs.pop():g}"
             yield Hit(file, node, text)
+
+
+def _of_scripts(package: Package) -> Hits:
+    for script in (*package.launch_scripts, *package.e2e_scripts):
+        for item in script.overrides:
+            name = item.key.removeprefix(_TRAINED)
+            if name == item.key or not isinstance(item.value, str):
+                continue
+            sampled = script.override(f"{ROLLOUT}pipeline.{name}")
+            if sampled is None or (isinstance(sampled.value, str) and sampled.value != item.value):
+                other = "its default" if sampled is None else sampled.value
+                text = f"{name} is {item.value} in training and {other} in the rollout"
+                yield Hit(script, item.span, text, f"give {ROLLOUT}pipeline.{name} alone: training follows it")
 
 
 def _defaults(side: Side) -> dict[str, list[tuple[PythonFile, ast.expr, float]]]:
@@ -120,7 +137,12 @@ _ROLLOUT = (
     "        asked = req.sampling_params.guidance_scale\n"
     "        req.sampling_params.guidance_scale = 4.0 if asked is None else asked\n",
 )
+_STEPS = "    actor_rollout_ref.rollout.pipeline.num_inference_steps=15 \\\n"
 FAILING = (
+    Example(
+        "in a script, for training alone",
+        launch=(_STEPS, f"{_STEPS}    «actor_rollout_ref.model.pipeline.guidance_scale=3.0» \\\n"),
+    ),
     Example(
         "a default of training's own",
         training=(_TRAINING[0], _TRAINING[1] % "«1.0»"),
@@ -128,6 +150,10 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "in a script, the same for both",
+        launch=(_STEPS, f"{_STEPS}    actor_rollout_ref.model.pipeline.num_inference_steps=15 \\\n"),
+    ),
     Example("the same default", training=(_TRAINING[0], _TRAINING[1] % "4.0"), rollout=_ROLLOUT),
     Example(
         "a default that the text does not give", training=(_TRAINING[0], _TRAINING[1] % "cls.scale()"), rollout=_ROLLOUT

@@ -71,7 +71,7 @@ FAILING = (
             'VllmOmniPipelineBase.register("OmniToyForConditionalGeneration", algorithm="flow_grpo")',
             '«VllmOmniPipelineBase.register("OmniToyForConditionalGeneration")»',
         ),
-        also="OSC509",
+        also="OSC501",
     ),
 )
 PASSING = (Example("positional", rollout=("algorithm=", "")),)

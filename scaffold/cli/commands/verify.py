@@ -45,7 +45,9 @@ def verify(
     ],
     checkpoint: Annotated[
         Path | None,
-        typer.Option("--checkpoint", metavar="DIR", help="Checkpoint whose configuration the model takes, shrunk."),
+        typer.Option(
+            "--checkpoint", metavar="DIR", help="Checkpoint to load the headers of, and to take the configuration of."
+        ),
     ] = None,
     level: Annotated[
         VerifyLevel,

@@ -1,1 +1,1 @@
-"""One module a section of the spec; adding a file adds a section."""
+"""One module a section of the spec."""

@@ -20,8 +20,6 @@ from scaffold.spec.fused import unpacked
 from scaffold.spec.section import Section
 from scaffold.spec.sections.tokens import TIMESTEP_TOKEN
 
-ORDER = 15
-
 # What the blocks put in front of an image that is made from another: its latents, each at the one place and on the way
 # of images, its features likewise on the way of text, then the text.
 REFERENCE_PARTS = [

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from scaffold.errors import RefusedError
 from scaffold.spec.section import Section
 
-ORDER = 21
 _BRANCHES = "answers.cfg.branches"
 _DECIDING = {
     _BRANCHES: "how many branches guidance has",
@@ -36,8 +34,8 @@ def fill(section: Section) -> None:
     taken = {section.values.get(role) for role in ("text_scale", "image_scale", "interval", "renorm_type")}
     left = [entry["name"] for entry in upstream or [] if entry["name"] not in taken]
     if len(left) > 1:
-        raise RefusedError(f"the part that {', '.join(left)} play in guidance could not be established from the source")
-    section.put("renorm_min", left[0] if left else None, "the guidance parameter that is left")
+        section.lacks(f"the part that {', '.join(left)} play in guidance could not be established from the source")
+    section.put("renorm_min", left[0] if len(left) == 1 else None, "the guidance parameter that is left")
     section.values.setdefault("text_scale", None)
     section.values.setdefault("image_scale", None)
     _put_declared(section)
@@ -45,15 +43,11 @@ def fill(section: Section) -> None:
 
 
 def _require_known(section: Section) -> None:
-    """Refuse where something that decides what a step does is unknown: nothing is there only where that is certain.
-
-    Raises:
-        RefusedError: names it.
-    """
+    """Note what decides a step and is unknown: nothing is there only where that is certain."""
     facts = section.sources.report
     for name, what in _DECIDING.items():
         if facts.fact(name).confidence == "unknown" and (section.values.get("branches") != 1 or name == _BRANCHES):
-            raise RefusedError(f"{what} could not be established from the source ({name} is unknown)")
+            section.lacks(f"{what} could not be established from the source ({name} is unknown)")
 
 
 def _put_declared(section: Section) -> None:

@@ -13,8 +13,6 @@ from scaffold.spec.blocks import established, kinds
 from scaffold.spec.configuration import ROOT, follow, root_config, text_config
 from scaffold.spec.section import Section
 
-ORDER = 40
-
 Inferred = tuple[KeyMap, list[str], list[Row]]
 _LAST: list[tuple[object, Inferred]] = []
 

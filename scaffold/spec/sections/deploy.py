@@ -2,8 +2,6 @@
 
 from scaffold.spec.section import Section
 
-ORDER = 60
-
 
 def fill(section: Section) -> None:
     """Take the preset's section as it is; without one, say whether the engine needs a topology at all."""

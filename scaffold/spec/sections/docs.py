@@ -6,7 +6,6 @@ from datetime import datetime, timezone
 from scaffold.errors import ScaffoldError
 from scaffold.spec.section import Section
 
-ORDER = 90
 CLOCK = "day of rendering"
 
 

@@ -7,8 +7,6 @@ from scaffold.spec.blocks.latent_input_patches import patch_modules
 from scaffold.spec.configuration import ROOT, follow, positive_int, root_config
 from scaffold.spec.section import Section
 
-ORDER = 12
-
 _FACTS = {
     "channels": ("answers.vae.channels", "latent_channel"),
     "downsample": ("answers.vae.downsample", "vae_downsample"),

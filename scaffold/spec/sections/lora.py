@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from scaffold.spec.section import Section
 
-ORDER = 50
-
-
 # Where the actor's names put the layers of the training module.
 SENT_UNDER = "transformer.layers"
 

@@ -2,9 +2,6 @@
 
 from scaffold.spec.section import Section
 
-ORDER = 65
-OPTIONAL = True
-
 
 def fill(section: Section) -> None:
     """Put the kinds of files, as a package with a ported denoiser has them."""

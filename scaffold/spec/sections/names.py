@@ -2,13 +2,11 @@
 
 from scaffold.spec.section import Section
 
-ORDER = 30
-
 
 def fill(section: Section) -> None:
     """Put the names; the layer's says whether tokens are routed between two sets of weights."""
     names = section.sources.names
-    routed = "MoT" if section.before["architecture"].get("experts") else "Decoder"
+    routed = "MoT" if section.before.get("architecture", {}).get("experts") else "Decoder"
     for key, value in {
         "model": names.model,
         "package": names.package,

@@ -2,8 +2,6 @@
 
 from scaffold.spec.section import Section
 
-ORDER = 22
-
 
 def fill(section: Section) -> None:
     """Put keys, surrounding tokens and the chat form in which the agent loop sends a prompt."""

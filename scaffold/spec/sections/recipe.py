@@ -2,8 +2,6 @@
 
 from scaffold.spec.section import Section
 
-ORDER = 60
-
 DEFAULTS = {
     "num_inference_steps": 15,
     "noise_level": 0.7,

@@ -6,7 +6,6 @@ import re
 
 from scaffold.spec.section import Section
 
-ORDER = 20
 EULER = "FlowMatchEulerDiscreteScheduler"
 
 _COUNT = re.compile(r"n([+-]\d+)?")

@@ -2,8 +2,6 @@
 
 from scaffold.spec.section import Section
 
-ORDER = 5
-
 
 def fill(section: Section) -> None:
     """Put the profile's values."""

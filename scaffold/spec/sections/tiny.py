@@ -7,7 +7,6 @@ from typing import Any
 from scaffold.spec.configuration import ROOT
 from scaffold.spec.section import Section
 
-ORDER = 60
 PROMPT_LENGTH = 128  # tokens of a prompt of the smoke test; the template of its scripts has it, too
 
 

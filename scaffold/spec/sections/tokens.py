@@ -6,8 +6,6 @@ from typing import Any
 
 from scaffold.spec.section import Section
 
-ORDER = 11
-
 # Name of the token whose embedding is that of the time; the source gives it no name, only an id.
 TIMESTEP_TOKEN = "timestep_token"
 

@@ -3,8 +3,6 @@
 from scaffold import __version__
 from scaffold.spec.section import Section
 
-ORDER = 0
-
 
 def fill(section: Section) -> None:
     """Put the tool's version."""

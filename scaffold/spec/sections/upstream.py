@@ -1,9 +1,6 @@
 """[upstream]: the pipeline that is subclassed and how it calls its scheduler."""
 
-from scaffold.errors import RefusedError
 from scaffold.spec.section import Section
-
-ORDER = 10
 
 # Attribute of the rollout adapter that holds the scheduler where upstream has none to replace, and what its step takes.
 OWN_SCHEDULER = "sde_scheduler"
@@ -11,11 +8,7 @@ ROLES = ("model_output", "timestep", "sample")
 
 
 def fill(section: Section) -> None:
-    """Put module paths, request type and calling convention.
-
-    Raises:
-        RefusedError: one of the names that the rollout adapter must import or call is unknown.
-    """
+    """Put module paths, request type and calling convention, as the rollout adapter imports and calls them."""
     report = section.sources.report
     section.put("version", report.upstream.version or f"from {report.upstream.label}", "version read")
     if report.task is not None:
@@ -57,7 +50,7 @@ def fill(section: Section) -> None:
     needed = ("module", "class", "request_module", "request_class", "output_module", "output_class")
     for key in (*needed, "scheduler_attribute", "step_arguments", "step_parameters", "sample_rank"):
         if section.values[key] is None:
-            raise RefusedError(
+            section.lacks(
                 f"{report.upstream.pipeline}: {key.replace('_', ' ')} could not be established from its source",
                 hint="see `omni-scaffold inspect` for what is known; the rollout adapter cannot be rendered without it",
             )
@@ -91,20 +84,15 @@ def _put_ported(section: Section) -> None:
 
 
 def _pin_shift(section: Section) -> None:
-    """Pin the setting of a request that asks for the recipe's time shift, where the pipeline's own is another.
-
-    Raises:
-        RefusedError: no setting of a request asks for one.
-    """
+    """Pin the setting of a request that asks for the recipe's time shift, where the pipeline's own is another."""
     recipe = section.sources.preset.value("schedule", "shift")
     if recipe is None or section.says("answers.scheduler.shift", recipe):
         return
     setting, place = section.known("detail.scheduler.shift_setting")
     if setting is None:
         own = section.known("answers.scheduler.shift")[0]
-        raise RefusedError(
-            f"the recipe's time shift is {recipe}, the pipeline's {own}, and no request asks for another"
-        )
+        section.lacks(f"the recipe's time shift is {recipe}, the pipeline's {own}, and no request asks for another")
+        return
     origin = f"{place}; preset {section.sources.preset.name}"
     section.put("pinned", {**section.values.get("pinned", {}), setting: float(recipe)}, origin)
 

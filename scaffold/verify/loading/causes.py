@@ -18,15 +18,16 @@ _DISTILLED = re.compile(r"(^|\.)(guidance_emb\w*|guidance_in|timestep_r_emb\w*)(
 _FLAGS = ("cfg_distilled", "guidance_distilled", "use_meanflow")
 
 
-def wrapper_of(names: Iterable[str]) -> str | None:
+def wrapper_of(names: Iterable[str], looked_for: tuple[str, ...] = (*WRAPPERS, *PREFIXES)) -> str | None:
     """What stands in front of all names, or inside of some, and is no part of any model's own names."""
     names = list(names)
-    for part in WRAPPERS:
-        if any(part in name for name in names):
+    for part in looked_for:
+        if (
+            any(part in name for name in names)
+            if part in WRAPPERS
+            else names and all(n.startswith(part) for n in names)
+        ):
             return part
-    for prefix in PREFIXES:
-        if names and all(name.startswith(prefix) for name in names):
-            return prefix
     return None
 
 
@@ -64,13 +65,18 @@ def is_scale(name: str) -> bool:
     return _SCALE.fullmatch(name) is not None
 
 
-def distilled(names: Iterable[str], taken: Iterable[str], configs: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The line for a model that was distilled of its guidance, where the package has no place for that."""
+def distilled(
+    names: Iterable[str], taken: Iterable[str], configs: Mapping[str, Mapping[str, Any]]
+) -> tuple[str, bool] | None:
+    """The line for a model that was distilled of its guidance, and whether the package takes what it has for that."""
     found = [name for name in names if _DISTILLED.search(name)]
-    used = any(_DISTILLED.search(name) for name in taken)
     skipped = sorted(set(found) - set(taken))
     flags = [f"{flag} in {file}" for file, config in configs.items() for flag in _FLAGS if config.get(flag) is True]
-    if not skipped and (used or not flags):
+    if not skipped and not flags:
         return None
-    signs = [*flags, *([f"{len(skipped)} tensors such as {quoted(skipped[0])}"] if skipped else [])]
-    return f"a distilled variant: {', '.join(signs)}, which the package does not take; give the model before distilling"
+    shown = skipped or found
+    signs = [*flags, *([f"{len(shown)} tensors such as {quoted(shown[0])}"] if shown else [])]
+    line = f"a distilled variant: {', '.join(signs)}"
+    if skipped or not found:
+        return f"{line}, which the package does not take; give the model before distilling", False
+    return f"{line}; training has the guidance that is in the weights", True

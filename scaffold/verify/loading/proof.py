@@ -13,7 +13,7 @@ from scaffold.checkpoint.fold import is_index, natural_key
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 from scaffold.remap import Dropped, KeyMap
-from scaffold.verify.loading.causes import distilled, is_scale, quantised, told_wrapper
+from scaffold.verify.loading.causes import WRAPPERS, distilled, is_scale, quantised, told_wrapper, wrapper_of
 from scaffold.verify.package import Package
 
 CHECKS = ("covers", "fills", "injective", "no_dead_rule", "invertible", "shapes")
@@ -42,6 +42,7 @@ class LoadingProof:
         source: label of the checkpoint.
         module: class of the module; None where the loader raised.
         tensors: dtype and shape of each key of the files that were opened.
+        names: keys of the checkpoint's files, opened or not.
         targets: parameters that each key became, wholly or in part.
         shapes: of each parameter and buffer of the module.
         empty: parameters that nothing filled.
@@ -49,12 +50,14 @@ class LoadingProof:
         rules: of the package, as data, with the number of keys of each; None for a loader without a table.
         findings: what speaks against it, the cause first.
         outcomes: whether each check holds; None where nobody looked.
+        notes: what the reader should know of a checkpoint that fits.
     """
 
     package: str
     source: str
     module: str | None
     tensors: Mapping[str, tuple[str, Shape]]
+    names: tuple[str, ...]
     targets: Mapping[str, tuple[str, ...]]
     shapes: Mapping[str, Shape]
     empty: tuple[str, ...]
@@ -62,11 +65,17 @@ class LoadingProof:
     rules: tuple[dict[str, Any], ...] | None
     findings: tuple[Finding, ...]
     outcomes: Mapping[str, bool | None]
+    notes: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
         """Whether nothing speaks against the checkpoint."""
         return not self.findings
+
+    @property
+    def before_weights(self) -> bool:
+        """Whether the loader ended before it came to the weights, so that they may fit or not."""
+        return self.module is None and not self.tensors and all(finding.check for finding in self.findings)
 
     @property
     def skipped(self) -> list[str]:
@@ -91,7 +100,7 @@ class LoadingProof:
     def summary(self) -> str:
         """The counts in words."""
         if self.module is None:
-            return f"{len(self.tensors)} keys; the loader refuses them"
+            return f"{len(self.tensors)} keys were looked at; the loader refuses the checkpoint"
         return (
             f"{len(self.tensors)} keys: {len(self.targets)} fill {len(self.shapes) - len(self.empty)} of "
             f"{len(self.shapes)} tensors of {self.module}, {len(self.skipped)} are not taken"
@@ -154,12 +163,20 @@ def prove(package: Package, headers: CheckpointHeaders, outcome: Mapping[str, An
     findings: list[Finding] = []
     without = outcome.get("without")
     named = list(tensors) or [entry.name for entry in headers.entries]
+    if without is None and not tensors and (part := wrapper_of(named, WRAPPERS)) is not None:
+        without = {"what": part, "loads": False}
     if without is not None:
         findings.append(Finding(None, told_wrapper(named, without["what"], loads=without["loads"])))
-    for cause in (quantised(tensors), distilled(tensors, targets, headers.configs)):
-        findings += [Finding(None, cause)] if cause is not None else []
+    # Of files that the loader did not come to, the headers.
+    told = tensors if placed else {entry.name: (entry.dtype, entry.shape) for entry in headers.entries}
+    narrow = quantised(told)
+    findings += [Finding(None, narrow)] if narrow is not None else []
+    variant = distilled(tensors, targets, headers.configs) if placed else None
+    notes = (variant[0],) if variant is not None and variant[1] else ()
+    findings += [Finding(None, variant[0])] if variant is not None and not variant[1] else []
     if outcome.get("error") is not None and not (without or {}).get("loads"):
-        findings.append(Finding("fills", _relative(str(outcome["error"]), location, headers.source)))
+        when = "" if tensors else "before it opens a file of weights, the loader ends with "
+        findings.append(Finding("fills", when + _relative(str(outcome["error"]), location, headers.source)))
     known = set(reasons) | (set() if not any(f.check is None for f in findings) else set(filter(is_scale, tensors)))
     found = {
         "covers": [*_needed(tensors, targets, known)] if placed else [],
@@ -189,6 +206,7 @@ def prove(package: Package, headers: CheckpointHeaders, outcome: Mapping[str, An
         headers.source,
         module,
         tensors,
+        tuple(entry.name for entry in headers.entries),
         targets,
         shapes,
         empty,
@@ -196,6 +214,7 @@ def prove(package: Package, headers: CheckpointHeaders, outcome: Mapping[str, An
         rules,
         tuple(findings),
         outcomes,
+        notes,
     )
 
 

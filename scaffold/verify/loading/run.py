@@ -7,12 +7,14 @@ import re
 import secrets
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from scaffold import child_process
 from scaffold.checkpoint import CheckpointHeaders, read_checkpoint
+from scaffold.checkpoint.folder import opened_folder
 from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.progress import step
@@ -60,7 +62,9 @@ def load_headers(package: str | Path, checkpoint: str | Path) -> LoadingProof:
         if not location.exists():
             location = Path(folder, "checkpoint")
             write_headers(headers, location)
-        elif location.is_file() and not opened.spec.get("port", {}).get("file"):
+        elif location.is_dir():
+            location = opened_folder(location)
+        elif not opened.spec.get("port", {}).get("file"):
             location = location.parent
         outcome = _run(opened, location.absolute(), Path(folder))
         if not expanded(checkpoint).exists() and "error" in outcome and not outcome["read"]:
@@ -70,6 +74,11 @@ def load_headers(package: str | Path, checkpoint: str | Path) -> LoadingProof:
                 hint="download the repository and name its folder",
             )
     return prove(opened, headers, outcome, location.absolute())
+
+
+def run_child(command: Sequence[str], variables: Mapping[str, str]) -> child_process.Ended[str]:
+    """Run the child process to its end."""
+    return child_process.run_text(command, seconds=SECONDS, variables=variables)
 
 
 def _run(package: Package, location: Path, folder: Path) -> dict[str, Any]:
@@ -89,7 +98,7 @@ def _run(package: Package, location: Path, folder: Path) -> dict[str, Any]:
     try:
         Path(folder, "job.json").write_text(json.dumps(job), encoding="utf-8")
         command = [sys.executable, str(CHILD), str(folder / "job.json")]
-        done = child_process.run_text(command, seconds=SECONDS, variables=variables)
+        done = run_child(command, variables)
     except child_process.TookTooLong:
         raise ScaffoldError(f"{package.name}: loading did not end within {SECONDS:g} s") from None
     finally:

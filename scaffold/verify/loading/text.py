@@ -20,6 +20,8 @@ def print_loading(proof: LoadingProof) -> None:
     console = wide_console()
     console.print(printable(f"package {proof.package} loads {proof.source}"), style="bold")
     console.print(proof.summary)
+    for note in proof.notes:
+        console.print(f"note: {printable(note)}")
     if proof.module is not None:
         print_rows(rows_of(proof), console)
     print_checks(proof.outcomes, console)

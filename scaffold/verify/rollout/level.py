@@ -15,7 +15,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded, read_tail, read_text
 from scaffold.resources import kit_root
 from scaffold.upstream.locate import DEFAULT_VERSION
-from scaffold.verify.package import Package, model_names, open_package
+from scaffold.verify.package import Package, casts_module, model_names, open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.check import Check, Measurement
@@ -177,7 +177,7 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
     Raises:
         NotEstablishedError: something it takes is missing.
     """
-    facts = gather_facts(package, environment)
+    facts = {**gather_facts(package, environment), "half_module": casts_module(package)}
     builder = grown = None
     if checkpoint is not None and facts.get("ported"):
         raise NotEstablishedError("a ported package runs on a tiny checkpoint of its own; leave out --checkpoint")

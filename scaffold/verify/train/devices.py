@@ -57,7 +57,7 @@ DEVICES = {
         },
         at_once=2,
     ),
-    CUDA: Device(CUDA, "bfloat16", ("patches.socket_names", "observers"), {"VLLM_HOST_IP": "127.0.0.1"}),
+    CUDA: Device(CUDA, "bfloat16", ("patches.socket_names", "observers"), {"VLLM_HOST_IP": "127.0.0.1"}, at_once=2),
 }
 # What float32 costs where kernels of the engine and of torch add up in another order; measured on an H100: 2.8e-5.
 CUDA_FLOAT32_LIMIT = 1e-4

@@ -33,6 +33,15 @@ BUGS = (
         ("window-alignment",),
     ),
     Bug(
+        2,
+        "a window one step shorter than asked",
+        (
+            (COMMON, "        return low, low + int(size)\n", "        return low, low + int(size) - 1\n"),
+            (COMMON, "        return 0, int(size)\n", "        return 0, int(size) - 1\n"),
+        ),
+        ("window-alignment",),
+    ),
+    Bug(
         5,
         "one step more in the rollout",
         (

@@ -115,6 +115,7 @@ trainer=(
     trainer.save_freq=30
     trainer.test_freq=30
     trainer.use_v1=False
+    transfer_queue.enable='${trainer.use_v1}'
 )
 
 python3 -m verl_omni.trainer.main_diffusion_v1 \

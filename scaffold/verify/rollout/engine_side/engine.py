@@ -63,6 +63,7 @@ class Engine:
         )
         self.media: tuple[str, ...] = ()
         self.negative: list[int] | None = None  # ids of the negative prompt of requests to come
+        self._negative: list[int] | None = None  # of all, in its place
         self.picture = 1  # how many times higher than asked for an image of a request is
         self.bring: Callable[[dict[str, Any], tuple[int, int]], dict[str, Any]] | None = None
         self._folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
@@ -118,6 +119,10 @@ class Engine:
         """Inside of it requests bring words alone."""
         return mock.patch.object(self, "media", ())
 
+    def negative_prompt(self, ids: list[int]) -> contextlib.AbstractContextManager[Any]:
+        """Inside of it every request has this negative prompt."""
+        return mock.patch.object(self, "_negative", ids)
+
     def picture_of(self, times: int) -> contextlib.AbstractContextManager[Any]:
         """Inside of it the image of a request is so many times as high as the one that it asks for."""
         return mock.patch.object(self, "picture", times)
@@ -139,13 +144,16 @@ class Engine:
             token_ids: ids that the data set gives to training.
             lora: whether the request names the adapter.
         """
-        with recorder.steps() as taken:
+        with recorder.steps() as taken, recorder.shifts() as shifts:
             output = self.answer(request_ids, sampling, lora)
         found = read_trajectory(output, token_ids)
-        steps = [recorder.step_at(taken, float(t)) for t in found.timesteps]
+        steps = [
+            recorder.step_of(taken, float(t), sample) for t, sample in zip(found.timesteps, found.latents, strict=False)
+        ]
         found.velocities = [None if step is None else step.velocity for step in steps]
         found.sigmas = [None if step is None else step.sigma for step in steps]
         found.walked = len(taken)
+        found.shift = shifts[-1] if shifts else None
         return found
 
     def answer(self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False) -> Any:
@@ -161,8 +169,9 @@ class Engine:
         if lora:
             known["lora_request"] = self.transport.lora_request()
         prompt: dict[str, Any] = {"prompt_token_ids": list(request_ids)}
-        if self.negative is not None:
-            prompt["negative_prompt_ids"] = list(self.negative)
+        negative = self.negative if self._negative is None else self._negative
+        if negative is not None:
+            prompt["negative_prompt_ids"] = list(negative)
         if self.media:
             height, width = sampling["height"], sampling["width"]
             brought = media(self.media, self._folder, self.picture * height, width)

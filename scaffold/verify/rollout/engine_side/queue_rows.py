@@ -45,7 +45,8 @@ def require(library: str | None, file: str) -> Path:
 
 
 def under_queue() -> AbstractContextManager[Any]:
-    """As in every process of a run of v1: a package may return other things where the queue carries them."""
+    """As in every process of a run of v1 with `transfer_queue.enable`, as the scripts have it: a package may return
+    other things where the queue carries them."""
     return mock.patch.dict(os.environ, {QUEUED: "1"})
 
 

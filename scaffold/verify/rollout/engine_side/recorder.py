@@ -68,6 +68,24 @@ def steps() -> Iterator[list[StepTaken]]:
         yield taken
 
 
+@contextlib.contextmanager
+def shifts() -> Iterator[list[float | None]]:
+    """Yield a list that fills with the ``mu`` of every ``set_timesteps`` inside the block, None where there is none."""
+    from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler as Scheduler
+
+    given: list[float | None] = []
+    original: Any = Scheduler.set_timesteps
+    signature = inspect.signature(original)
+
+    def recording(self: Any, *args: Any, **kwargs: Any) -> Any:
+        mu = signature.bind(self, *args, **kwargs).arguments.get("mu")
+        given.append(None if mu is None else float(mu))
+        return original(self, *args, **kwargs)
+
+    with mock.patch.object(Scheduler, "set_timesteps", recording):
+        yield given
+
+
 def step_at(taken: list[StepTaken], timestep: float) -> StepTaken | None:
     """Return the step of a recorded timestep, which says what the scheduler does or the noise level itself, or None."""
     for told in ("time", "sigma"):
@@ -85,3 +103,12 @@ def from_plain(taken: list[StepTaken]) -> float | None:
     for step in taken:
         expected = expected + (step.following - step.sigma) * step.velocity.double()
     return relative(taken[-1].result, expected)
+
+
+def step_of(taken: list[StepTaken], timestep: float, sample: torch.Tensor) -> StepTaken | None:
+    """The same, and where the timestep is told in another way, the step that was given the recorded sample."""
+    if (found := step_at(taken, timestep)) is not None:
+        return found
+    given = sample.detach().float().reshape(-1)
+    alike = (step for step in taken if step.sample.numel() == given.numel())
+    return next((step for step in alike if relative(step.sample.reshape(-1), given) <= SAME_SIGMA), None)

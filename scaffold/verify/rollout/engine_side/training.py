@@ -65,9 +65,27 @@ class Training:
         to = dtype or self.dtype
         return Training(self.adapters, self.checkpoint, to, self.column, module.to(to))
 
+    def with_own_buffers(self, recipe: Recipe) -> Training:
+        """A copy whose buffers are as training has them, which keeps its module in float32 and casts parameters only.
+
+        Parameters stay in half precision, as mixed precision makes them.
+        """
+        found = self.copy()
+        build = self.adapter.build_module(self.config(recipe), torch_dtype=torch.float32)
+        exact = dict(build.to(torch.float32).named_buffers())
+        for name, buffer in found.module.named_buffers():
+            if name in exact and buffer.is_floating_point() and buffer.shape == exact[name].shape:
+                buffer.data = exact[name].data
+        return found
+
     def config(self, recipe: Recipe) -> Any:
         """The model configuration of a recipe."""
         return recipe.model_config(self.adapters.architecture, self.adapters.algorithm, self.checkpoint)
+
+    def steps(self, recipe: Recipe) -> int:
+        """Steps of training's schedule: it has a noise level more."""
+        scheduler = self.adapter.build_scheduler(self.config(recipe))
+        return min(len(scheduler.timesteps), len(scheduler.sigmas) - 1)
 
     def micro_batch(self, samples: Sequence[Trajectory], token_ids: Sequence[Sequence[int]]) -> Any:
         """The columns that training reads; prompts keep their own lengths, their padded form stands beside them."""
@@ -100,19 +118,25 @@ class Training:
     ) -> Recomputed:
         """Recompute every recorded step from the latents that the rollout recorded."""
         batch = self.micro_batch(samples, token_ids or [sample.token_ids for sample in samples])
-        return self.recompute_batch(batch, recipe)
+        return self.recompute_batch(batch, recipe, samples[0].shift)
 
     @torch.no_grad()
-    def recompute_batch(self, batch: Any, recipe: Recipe) -> Recomputed:
-        """The same of a micro-batch, which holds ``all_latents`` and ``all_timesteps`` and what the adapter reads."""
+    def recompute_batch(self, batch: Any, recipe: Recipe, shift: float | None = None) -> Recomputed:
+        """The same of a micro-batch, which holds ``all_latents`` and ``all_timesteps`` and what the adapter reads.
+
+        ``shift`` is the rollout's ``mu``, which is named where noise levels are others.
+        """
         config = self.config(recipe)
-        scheduler = self.adapter.build_scheduler(config)
+        with recorder.shifts() as shifts:
+            scheduler = self.adapter.build_scheduler(config)
         self.module.train()
         self.adapter.configure_train_mode(self.module)
         embeddings = ("prompt_embeds", "prompt_embeds_mask", "negative_prompt_embeds", "negative_prompt_embeds_mask")
         rows, velocities, means = [], [], []
         kept, count = batch["all_latents"].shape[1], batch["all_timesteps"].shape[1]
         misfit = _misfit(batch["all_timesteps"], scheduler)
+        if misfit is not None and shifts and shifts[-1] != shift:
+            misfit = f"set_timesteps is given mu = {shifts[-1]} in training and {shift} in the rollout; {misfit}"
         short = None if kept == count + 1 else f"{kept} latents for {count} recorded steps, which need {count + 1}"
         for step in range(count):
             inputs, negative = self.adapter.prepare_model_inputs(

@@ -20,6 +20,7 @@ class Trajectory:
         velocities: what the rollout's model predicted at each of the T steps, ``(1, …)``; None where not seen.
         sigmas: noise levels of the T steps; None where a step was not seen.
         walked: steps of the scheduler that were seen, recorded or not.
+        shift: ``mu`` that the scheduler's ``set_timesteps`` was given; None without one.
         extra: further tensors that the rollout hands to training, by name.
     """
 
@@ -31,6 +32,7 @@ class Trajectory:
     extra: dict[str, Any] = field(default_factory=dict)
     sigmas: list[float | None] = field(default_factory=list)
     walked: int = 0
+    shift: float | None = None
 
     @property
     def steps(self) -> int:

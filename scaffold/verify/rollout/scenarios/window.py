@@ -42,7 +42,8 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
     from scaffold.verify.rollout.engine_side.comparison import join
 
-    schedule, walked = bench.first[0].timesteps, bench.first[0].walked
+    schedule = bench.first[0].timesteps
+    walked = bench.first[0].walked or bench.training.steps(bench.recipe)  # of a scheduler that nobody watches
     wrong, runs = [], []
     if bench.recipe.sde_window_size is None and len(schedule) < walked:
         wrong.append(f"without a window: {len(schedule)} of {walked} steps are recorded")

@@ -1,16 +1,14 @@
-"""The spec of a partial package: the sections that facts alone fill, and what is missing."""
+"""The spec of a package whose denoiser is ported: the sections that facts alone fill, and what is left to write."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
-from scaffold.errors import ScaffoldError
-from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN
+from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN, launch
 from scaffold.grade.established import FORMULAS, Established
-from scaffold.grade.launch import launch_sections
 from scaffold.grade.loading import find_loading
 from scaffold.grade.missing import Missing, find_missing
 from scaffold.grade.needs import find_needs
@@ -18,56 +16,49 @@ from scaffold.grade.noise_levels import noise_levels
 from scaffold.grade.origin import digest
 from scaffold.grade.proof import RUN, agrees, batches_of, is_proven, not_run
 from scaffold.grade.recording import find_recording
-from scaffold.grade.rollout_setup import put_rollout_setup
 from scaffold.port import Port
-from scaffold.spec.build import SpecRequest
-from scaffold.spec.derived import digests
+from scaffold.spec.build import SpecBuilder, SpecRequest, sources_of
 from scaffold.spec.model import IntegrationSpec
-from scaffold.spec.preset import PresetError, reading_preset
-from scaffold.spec.section import Section, Sources
+from scaffold.spec.sections import cfg, docs, names, prompt, schedule, target, tokens, tool, upstream
 from scaffold.upstream import UpstreamSource
 
-# Sections that need no checkpoint and no architecture that the blocks can compose.
-SECTIONS = ("tool", "target", "upstream", "tokens", "schedule", "cfg", "prompt", "names", "recipe", "docs")
+# What is known without a checkpoint and without an architecture that the blocks can compose.
+SECTIONS = (tool, target, upstream, tokens, schedule, cfg, prompt, names)
 
 
-def build_partial(
+def build_ported_spec(
     request: SpecRequest, port: Port | None, denoiser: tuple[str, str] | None, reason: str, source: UpstreamSource
 ) -> IntegrationSpec:
-    """Return the spec of what can be had.
+    """Return the spec of a package whose denoiser is ported: what the facts establish, and what a person must write.
+
+    What a section lacks is no error here: `find_missing` and `find_needs` list it with its place.
 
     Args:
         request: report, names and contract profile.
         port: the ported denoiser; None where the source does not say which class it is.
         denoiser: module and class that it was ported from.
-        reason: why the package is not complete.
+        reason: why the templates could not compose the package.
         source: the version of vllm-omni.
+
+    Raises:
+        PresetError: a preset of the team cannot be used.
     """
     facts = Established(request.report, port)
     recording = find_recording(facts, source)
     loading = find_loading(facts, source)
-    sources = _sources(request)
-    sections: dict[str, dict[str, Any]] = {"architecture": {}}
-    provenance: dict[str, str] = {}
-    fingerprints: dict[str, str] = {}
-    modules = {name: importlib.import_module(f"scaffold.spec.sections.{name}") for name in SECTIONS}
-    for name, module in sorted(modules.items(), key=lambda entry: int(entry[1].ORDER)):
-        section = Section(name, sources, sections)
-        try:
-            with reading_preset(sources.preset, name):
-                module.fill(section)
-        except PresetError:
-            raise
-        except ScaffoldError:
-            pass  # what it put before it gave up stays; the rest is unknown
-        sections[name] = section.values
-        provenance |= section.provenance
-        fingerprints |= section.fingerprints
-    del sections["architecture"]
-    launch = list(launch_sections(lambda name: Section(name, sources, sections), facts, port, loading.held))
-    put_rollout_setup(next(section for section in launch if section.name == "deploy"), source)
+    headers = request.headers or CheckpointHeaders("no checkpoint", (), ())
+    origin = "checkpoint headers" if request.headers else headers.source
+    builder = SpecBuilder(sources_of(request, headers, origin, headers.configs))
+    for section in SECTIONS:
+        builder.fill_with(section)
+    sections = builder.sections
+    builder.fill("media", partial(launch.media, facts=facts))
+    builder.fill("deploy", partial(launch.deploy, facts=facts, source=source))
+    builder.fill("recipe", partial(launch.recipe, facts=facts))
+    builder.fill("lora", partial(launch.lora, port=port, reached=loading.held))
+    builder.fill_with(docs)
     missing = find_missing(facts, request.names.model, recording, loading)
-    missing += find_needs(facts, request.names.model, {section.name: section.values for section in launch}, source)
+    missing += find_needs(facts, request.names.model, sections, source)
     if not request.profile.lora_hook:  # without the hook the package refuses LoRA
         missing = [entry for entry in missing if entry.key != "lora_sync"]
     ported = _port(port, denoiser, source)
@@ -88,15 +79,11 @@ def build_partial(
     sections["loading"] = loading.section()
     sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
     sections["recording"] = recording.section()
-    for section in launch:
-        sections[section.name] = section.values
-        provenance |= section.provenance
-        fingerprints |= section.fingerprints
-    sections["verify"] = dict(sources.preset.sections.get("verify", {}))
-    sections = {name: values for name, values in sections.items() if values}
-    provenance = {key: text for key, text in provenance.items() if _is_there(key, sections)}
-    record = sources.preset.record
-    return IntegrationSpec(sections, provenance, fingerprints, digests(sections), overrides=record)
+    for name in ("media", "deploy", "lora"):
+        sections[name] = sections.pop(name)  # in the file they stand behind what the package is
+    sections["verify"] = dict(request.preset.sections.get("verify", {}))
+    builder.sections = {name: values for name, values in sections.items() if values}
+    return builder.spec()
 
 
 def _grade(
@@ -151,28 +138,6 @@ def _left(missing: list[Missing]) -> str:
     whats = list(dict.fromkeys(_short(entry) for entry in missing))
     more = f", and {len(whats) - 2} more" if len(whats) > 2 else ""
     return f"left to write: {'; '.join(whats[:2])}{more}"
-
-
-def _is_there(key: str, sections: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether a section kept the value whose provenance was noted."""
-    section, _, name = key.partition(".")
-    return name.partition(".")[0] in sections.get(section, {})
-
-
-def _sources(request: SpecRequest) -> Sources:
-    preset = request.preset
-    headers = request.headers or CheckpointHeaders("no checkpoint", (), ())
-    return Sources(
-        request.report,
-        headers,
-        "checkpoint headers" if request.headers else "no checkpoint",
-        headers.configs,
-        preset,
-        request.profile,
-        request.names,
-        request.date,
-        request.headers is not None,
-    )
 
 
 def _entry(missing: Missing, request: SpecRequest) -> dict[str, str]:

@@ -1,0 +1,81 @@
+"""`new --checkpoint`: the package that is about to be written loads the checkpoint that was given."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaffold.checkpoint.quoting import quoted
+from scaffold.errors import MisfitError, ScaffoldError
+
+if TYPE_CHECKING:
+    from scaffold.render import RenderedFile
+    from scaffold.verify.loading.proof import LoadingProof
+
+_NUMBER = re.compile(r"\.\d+(?=\.)")
+
+
+def loaded(files: Mapping[str, RenderedFile], package: str, pipeline: str, checkpoint: str, notes: list[str]) -> str:
+    """What the package makes of the checkpoint, in words.
+
+    Args:
+        files: the package as it will be written, by path.
+        package: path of its folder.
+        pipeline: registry key, by which the released checkpoint is known.
+        checkpoint: folder, file or Hub repository.
+        notes: gets what the reader should know of a checkpoint that fits.
+
+    Raises:
+        MisfitError: the package does not load it.
+    """
+    from scaffold.verify.loading.run import load_headers, missing_libraries
+    from scaffold.verify.loading.text import finding_lines
+
+    lacking = missing_libraries()
+    shown = f"`omni-scaffold remap PACKAGE --checkpoint {shlex.quote(checkpoint)}`"
+    if lacking:
+        here = f"{sys.executable} has no {', '.join(lacking)}"
+        return f"not known: {here}; {shown} compares it with the package where they are"
+    with tempfile.TemporaryDirectory(prefix="omni-scaffold-new-") as folder:
+        for path, file in files.items():
+            if path.startswith("verl_omni/") and file.link_to is None:
+                place = Path(folder, path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(file.content, encoding="utf-8")
+        try:
+            proof = load_headers(Path(folder, package), checkpoint)
+        except ScaffoldError as error:
+            return f"not known: {error.message}"
+    if proof.holds:
+        notes += proof.notes
+        return proof.summary
+    line, *more = finding_lines(proof)
+    if proof.before_weights:
+        strange = _stranger(proof, pipeline)
+        if strange is None:
+            return f"not known: {line.removeprefix('fills: ')}"
+        line = f"{strange}; {line}"
+    also = f" (and {len(more)} more findings)" if more else ""
+    raise MisfitError(
+        f"{proof.source} is no checkpoint of this pipeline as it is: {line.rstrip('.')}{also}",
+        hint=f"nothing is written; without --checkpoint the package is written, and {shown} shows it in full",
+    )
+
+
+def _stranger(proof: LoadingProof, pipeline: str) -> str | None:
+    """That the checkpoint shares next to nothing with the one that was released, numbers of layers apart."""
+    from scaffold.grade.layout import layouts
+
+    layout = layouts().get(pipeline)
+    if layout is None:
+        return None
+    released = {_NUMBER.sub(".", entry.name) for entry in layout.headers().entries}
+    given = {_NUMBER.sub(".", name) for name in proof.names}
+    if 2 * len(released & given) >= len(released):
+        return None
+    return f"its tensors are not those of {layout.repository}, {quoted(proof.names[0])} first"

@@ -1,0 +1,51 @@
+"""Two requests that differ in their negative prompts alone, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
+
+if TYPE_CHECKING:
+    from scaffold.verify.rollout.engine_side.bench import Bench
+
+ORDER = 62
+DTYPE = "float32"
+CHECK = Check(
+    "rollout-negative-prompt",
+    "A request is guided away from its own negative prompt, whatever the requests before it brought",
+    0,
+    "requests",
+)
+CHECKS = (CHECK,)
+
+
+def measure(bench: Bench) -> Iterator[Measurement]:
+    """One prompt and seed three times: a negative prompt, another one, and the first again.
+
+    Raises:
+        NotApplicable: the data script writes no negative prompt, or nothing guides.
+    """
+    import torch
+
+    text = bench.texts[0]
+    first = bench.prompts.negative(text)
+    scales = [value for value in bench.recipe.guidance.values() if isinstance(value, int | float)]
+    if first is None:
+        raise NotApplicable("requests of this package bring no negative prompt")
+    if not any(scale > bench.neutral for scale in scales):
+        raise NotApplicable("the launch script does not guide")
+    seen = []
+    for negative in (first, [*first[: len(first) // 2], *first], first):
+        with bench.engine.negative_prompt(negative):
+            velocity = bench.roll_out(bench.recipe, [text])[0].velocities[0]
+        if velocity is None:
+            raise NotApplicable("no velocity of the rollout was seen at its SDE step")
+        seen.append(velocity)
+    wrong = []
+    if torch.equal(seen[0], seen[1]):
+        wrong.append("another negative prompt gives the same first velocity: the rollout takes no notice of it")
+    elif not torch.equal(seen[0], seen[2]):
+        wrong.append("the first velocity of a request depends on the negative prompt of the one before it")
+    yield Measurement(CHECK.id, float(len(wrong)), "; ".join(wrong) or "three requests, two negative prompts", floor=0)
