@@ -7,7 +7,6 @@ import os
 import secrets
 import selectors
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,10 +18,11 @@ from scaffold import child_process
 from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.resources import kit_root
+from scaffold.scratch import scratch_folder
 from scaffold.verify.catalogue import ContractEntry, catalogue
+from scaffold.verify.child.contained import start_contained
 from scaffold.verify.child.devices import hidden
 from scaffold.verify.child.isolation import is_over, last_words
-from scaffold.verify.child.leftovers import MARK, end_process
 from scaffold.verify.other_diffusers import installed_diffusers, other_diffusers
 from scaffold.verify.package import Package, declared_lists, model_names
 from scaffold.verify.request import VerifyRequest
@@ -134,8 +134,8 @@ def _recorded(
     if any(needed.values()):
         from scaffold.verify.rollout.recording import recorded
 
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="omni-scaffold-recording-"))
-        found |= recorded(package, Path(folder), [dtype for dtype in needed if needed[dtype]])
+        folder = stack.enter_context(scratch_folder("recording"))
+        found |= recorded(package, folder, [dtype for dtype in needed if needed[dtype]])
     return found["float32"], found["bfloat16"]
 
 
@@ -209,10 +209,10 @@ def _from_event(entry: ContractEntry, event: dict[str, Any]) -> CheckResult:
 def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[Iterator[dict[str, Any]]]:
     """Start a host and give its events; an import that fails to end, and a host that dies, are events too."""
     token = secrets.token_hex(16)
-    with tempfile.TemporaryDirectory(prefix="omni-scaffold-verify-") as folder:
+    with scratch_folder("verify") as folder:
         contracts = [asdict(entry) for entry in entries]
-        log = Path(folder, "host.log")
-        process = start_host({**job, "token": token, "logs": folder, "contracts": contracts}, log)
+        log = folder / "host.log"
+        process = start_host({**job, "token": token, "logs": str(folder), "contracts": contracts}, log)
         try:
             yield _events(process, token, log, sum(entry.seconds for entry in entries))
         finally:
@@ -245,31 +245,29 @@ class HostProcess:
 def start_host(job: dict[str, Any], log: Path) -> HostProcess:
     """Start ``child/host.py`` in a session of its own, its output going to ``log``."""
     reader, writer = os.pipe()
-    mark = secrets.token_hex(8)  # of the processes, which see it; the token is the host's own
     with log.open("wb") as output:
-        process = child_process.start(
+        process = start_contained(
             [sys.executable, str(HOST), str(writer)],
             cwd=log.parent,
-            variables=_environment(mark),
+            variables=environment_for_package(),
             stdin=child_process.PIPE,
             stdout=output,
             stderr=child_process.SAME_AS_OUTPUT,
             inherited=(writer,),
-            own_session=True,
         )
     os.close(writer)
     assert process.stdin is not None
     with suppress(BrokenPipeError):
         process.stdin.write(json.dumps(job).encode())
         process.stdin.close()
-    return HostProcess(reader, lambda: end_process(process, mark), lambda: process.poll() is None)
+    return HostProcess(reader, process.end, lambda: process.poll() is None)
 
 
-def _environment(mark: str) -> dict[str, str]:
+def environment_for_package() -> dict[str, str]:
     """What the package's processes are given of the user's environment: no token and no secret is among it."""
     given = child_process.environment()
     kept = {name: value for name, value in given.items() if name in PASSED_ON or name.startswith("OMNI_SCAFFOLD_")}
-    changes = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", MARK: mark}
+    changes = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     return hidden({**kept, **changes})
 
 

@@ -31,7 +31,7 @@ ROOM = 256  # tokens of a prompt alone
 Change = Callable[[Sequence[int]], list[int]]
 
 
-class Bench:
+class EngineUnderTest:
     """Loaded once a process; scenarios share it and leave weights as they found them, unless they come last."""
 
     def __init__(self, task: Task) -> None:
