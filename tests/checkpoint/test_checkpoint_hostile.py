@@ -48,7 +48,7 @@ HEADERS: dict[str, tuple[object, int, str]] = {
         8,
         "is not text",
     ),
-    "key that is no text": (b'{1:{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}', 8, "is not JSON"),
+    "key that is not text": (b'{1:{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}', 8, "is not JSON"),
     "duplicate tensor": (
         b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
         8,

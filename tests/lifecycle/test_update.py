@@ -260,7 +260,9 @@ def test_checkouts_pin_is_the_default(package: Callable[..., Path], scaffold_cli
     assert "from vllm-omni 0.24.0 to 0.30.0" in printed
     assert "supports_step_execution = False" in (root / ROLLOUT).read_text()
     # This release returns its trajectory in an argument that 0.30.0 has no more: that is said.
-    line = r"note: \S+/vllm_omni_rollout_adapter\.py:\d+: DiffusionOutput: the call names custom_output, which is no "
+    line = (
+        r"note: \S+/vllm_omni_rollout_adapter\.py:\d+: DiffusionOutput: the call names custom_output, which is not a "
+    )
     assert re.search(line + "argument any more", printed)
 
 
