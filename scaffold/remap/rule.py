@@ -173,8 +173,8 @@ class Rule:
                 raise ScaffoldError(f"a rule has the unknown key {quoted(key)}", hint=f"keys are {', '.join(_KEYS)}")
             kind = _KINDS.get(key, str)
             if not isinstance(value, kind) or isinstance(value, bool):
-                wanted = {str: "text", int: "whole number", list: "list"}[kind]
-                raise ScaffoldError(f"a rule's {key} is not a {wanted} but {quoted(value)}")
+                wanted = {str: "text", int: "a whole number", list: "a list"}[kind]
+                raise ScaffoldError(f"a rule's {key} is not {wanted} but {quoted(value)}")
         op = data.get("op", "rename")
         if op != "join" and "source" not in data:
             raise ScaffoldError("a rule has no source")

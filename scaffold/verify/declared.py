@@ -100,7 +100,7 @@ def read_declared(folder: Path, root: Path) -> Declared:
         try:
             found[name] = kind(table[name])
         except (TypeError, ValueError):
-            raise ScaffoldError(f"{place}: [{TABLE}] {name} is not a {told}") from None
+            raise ScaffoldError(f"{place}: [{TABLE}] {name} must be: {told}") from None
     return Declared(place, **found)
 
 

@@ -132,7 +132,7 @@ def test_a_function_of_ones_own(reference_spec: IntegrationSpec) -> None:
         ({"guidance": ("cfg_interval=[1.0]",)}, "of another kind; a value such as [0.0, 1.0]"),
         ({"guidance": ("cfg_renorm_type=globl",)}, "none of the kinds there are"),
         ({"resolution": "big"}, "is not a size"),
-        ({"resolution": "500"}, "no multiple of 16"),
+        ({"resolution": "500"}, "not a multiple of 16"),
         ({"resolution": "512x2048"}, "positions for 1024 pixels"),
     ],
 )

@@ -70,11 +70,11 @@ def test_only_regular_files_of_bounded_size_inside(tmp_path: Path, pipe: Pipe) -
         ("far", "link that leads out"),
         ("folder/outside", "link that leads out"),
         ("zero", "link that leads out"),
-        ("pipe", "no regular file"),
+        ("pipe", "not a regular file"),
     ):
         with pytest.raises(reading.RefusedFileError, match=told):
             reading.read_bytes(tree / name, inside=tree)
-    with pytest.raises(reading.RefusedFileError, match="no regular file"):
+    with pytest.raises(reading.RefusedFileError, match="not a regular file"):
         reading.read_bytes(tree / "zero")
     with pytest.raises(reading.RefusedFileError, match="larger than 6 bytes"):
         reading.read_bytes(tree / "file", 6)

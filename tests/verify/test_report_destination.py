@@ -65,7 +65,7 @@ def test_a_folder_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_what_is_no_regular_file_is_left_alone(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "r.md")
-    with pytest.raises(ScaffoldError, match="no regular file"):
+    with pytest.raises(ScaffoldError, match="not a regular file"):
         write_report(all_statuses(), tmp_path / "r.md")
 
 

@@ -81,5 +81,5 @@ def check_destination(path: Path) -> None:
     except OSError as error:
         raise ScaffoldError(f"cannot write the report {path}: {error.strerror or error}") from error
     if not stat.S_ISREG(mode):
-        kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+        kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
         raise ScaffoldError(f"cannot write the report {path}: it is {kind}", hint="give another name")
