@@ -393,8 +393,8 @@ def test_checkout_with_other_line_ends(standin: Callable[..., Path], scaffold_cl
     kept = (root / PACKAGE / "common.py").read_bytes()
     scaffold_cli("update", root / PACKAGE, "--vllm-omni", "0.30.0", "--allow-version-mismatch")
     assert (root / PACKAGE / "common.py").read_bytes() == kept
-    changed = (root / PACKAGE / "vllm_omni_rollout_adapter.py").read_bytes()
-    assert b"supports_step_execution = False\r\n" in changed
+    changed = (root / "examples/flowgrpo_trainer/bagel/README.md").read_bytes()
+    assert b"made for vllm-omni 0.30.0" in changed
     assert not re.search(rb"[^\r]\n", changed)
     scaffold_cli("remove", root / PACKAGE, "--force").success()
     assert snapshot(root) == before

@@ -164,7 +164,7 @@ def test_token_id_written_out(upstream: Any, render: Callable[..., Path], kit_pa
     assert "151700" in text
     assert "151653" not in text
     assert "# None" not in text
-    assert "_token_id(model_path, None" not in text
+    assert "token_id(model_path, None" not in text
     assert '"$end_of_image"' not in (out / "tests/special_e2e/build_bagel_tiny_random.py").read_text()
 
 
