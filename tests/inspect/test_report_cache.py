@@ -174,6 +174,25 @@ def test_only_its_owner_reads_it(entry: CachedReport, monkeypatch: pytest.Monkey
     assert entry.read() is None
 
 
+def test_one_that_another_user_puts_there_on_the_way_is_passed_over(
+    entry: CachedReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that is open is asked whose it is; here one that others may write takes its place meanwhile."""
+    forged = Path(shutil.copy(entry.place, tmp_path / "forged"))
+    forged.chmod(0o666)
+    real = os.open
+
+    def swapping(path: object, *arguments: object, **options: object) -> int:
+        if str(path).endswith(entry.place.name) and forged.exists():
+            forged.replace(entry.place)
+        return real(path, *arguments, **options)  # type: ignore[arg-type]
+
+    assert entry.read() is not None
+    monkeypatch.setattr(os, "open", swapping)
+    assert entry.read() is None
+    assert not forged.exists()
+
+
 def sources(cache: Path) -> list[UpstreamSource]:
     """Return what may change, or was not fetched: a folder, and a wheel that somebody names."""
     folder = cache.parent / "folder"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ def init(root: Path) -> None:
 
 @pytest.fixture(scope="session")
 def runs(written: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Plan]]:
-    """Return tree and plan of each command that writes: `new`, `update` with a merge, `remove`."""
+    """Return tree and plan of each command that writes: `new`, `update` with a merge and a conflict, `remove`."""
     folder = tmp_path_factory.mktemp("runs")
     fresh = write_standin(folder / "new", "main")
     init(fresh)
@@ -49,8 +51,12 @@ def runs(written: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     common = merged / PACKAGE / "common.py"
     common.write_text(common.read_text() + "\n\nMINE = 1\n")
     spec = merged / PACKAGE / "scaffold.toml"
-    spec.write_text(spec.read_text().replace("\nshift = 3.0\n", "\nshift = 1.5\n"))
-    found["update"] = (merged, plan_update(UpdateRequest(str(merged / PACKAGE), spec=True)).plan)
+    spec.write_text(spec.read_text().replace("\nshift = 3.0 ", "\nshift = 1.5 "))
+    (page,) = [path for path in (merged / "examples").rglob("README.md") if "with s = 3.0." in path.read_text()]
+    page.write_text(page.read_text().replace("with s = 3.0.", "with s = 7.0."))
+    update = plan_update(UpdateRequest(str(merged / PACKAGE), spec=True, force=True)).plan
+    assert any(change.after and b"<<<<<<< edited here" in change.after.content for change in update.changes)
+    found["update"] = (merged, update)
     gone = Path(shutil.copytree(written["main"], folder / "remove", symlinks=True))
     init(gone)
     found["remove"] = (gone, plan_remove(gone / PACKAGE).plan)
@@ -84,6 +90,49 @@ def test_killed_at_a_write_the_tree_is_old_or_new(
         pytest.fail("the commit never ended")
     assert outcomes == {"undid", "finished"}
     assert step > 20
+
+
+class Swap:
+    """Calls of the system, before the ``step``-th of which ``action`` is taken."""
+
+    def __init__(self, step: int, action: Callable[[], object]) -> None:
+        self.left, self.action = step, action
+
+    def __call__(self, real: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self.action()
+        return real(*arguments, **options)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_link_that_takes_a_folders_place_meanwhile_leads_nowhere(
+    runs: dict[str, tuple[Path, Plan]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """At some steps, each folder of the tree in turn: what lies where the link leads stays as it is."""
+    source, plan = runs[command]
+    outside = Path(shutil.copytree(source, tmp_path / "outside", symlinks=True))
+    before = snapshot(outside)
+    folders = sorted({str(Path(change.path).parent) for change in plan.changes if (source / change.path).exists()})
+
+    def swap(root: Path, folder: str) -> None:
+        (root / folder).rename(tmp_path / "moved")
+        (root / folder).symlink_to(outside / folder)
+
+    for number, step in enumerate(range(5, 5000, 41)):
+        root = Path(shutil.copytree(source, tmp_path / "run", symlinks=True))
+        swapping = Swap(step, functools.partial(swap, root, folders[number % len(folders)]))
+        with monkeypatch.context() as patched:
+            for name in ("open", "unlink", "replace", "mkdir", "rmdir", "stat", "symlink"):
+                patched.setattr(os, name, functools.partial(swapping, getattr(os, name)))
+            with suppress(ScaffoldError):
+                replace(plan, root=root).commit()
+        assert snapshot(outside) == before
+        if swapping.left > 0:
+            break
+        shutil.rmtree(root)
+        shutil.rmtree(tmp_path / "moved")
+    assert number > 5
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
@@ -344,8 +393,8 @@ def test_checkout_with_other_line_ends(standin: Callable[..., Path], scaffold_cl
     kept = (root / PACKAGE / "common.py").read_bytes()
     scaffold_cli("update", root / PACKAGE, "--vllm-omni", "0.30.0", "--allow-version-mismatch")
     assert (root / PACKAGE / "common.py").read_bytes() == kept
-    changed = (root / PACKAGE / "vllm_omni_rollout_adapter.py").read_bytes()
-    assert b"supports_step_execution = False\r\n" in changed
+    changed = (root / "examples/flowgrpo_trainer/bagel/README.md").read_bytes()
+    assert b"made for vllm-omni 0.30.0" in changed
     assert not re.search(rb"[^\r]\n", changed)
     scaffold_cli("remove", root / PACKAGE, "--force").success()
     assert snapshot(root) == before
@@ -442,14 +491,14 @@ def test_new_does_not_take_back_what_was_set_by_hand(
 ) -> None:
     root = package()
     spec = root / PACKAGE / "scaffold.toml"
-    spec.write_text(spec.read_text().replace("\nnoise_level = 0.7\n", "\nnoise_level = 0.55\n"))
+    spec.write_text(spec.read_text().replace("\nnoise_level = 0.7 ", "\nnoise_level = 0.55 "))
     scaffold_cli("update", root, "--spec")
     before = snapshot(root)
     line = scaffold_cli(*NEW, "--verl-omni", root).refusal(4)
     assert "scaffold.toml (set by hand: recipe.noise_level)" in line
     assert snapshot(root) == before
     scaffold_cli(*NEW, "--verl-omni", root, "--force").success()
-    assert "\nnoise_level = 0.7\n" in spec.read_text()
+    assert "\nnoise_level = 0.7 " in spec.read_text()
 
 
 @pytest.mark.parametrize("name", ["q[/red]", "a:100:"])

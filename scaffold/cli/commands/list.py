@@ -40,4 +40,5 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
     if VOICE.quiet:
         return
     of = "" if vllm_omni in (None, DEFAULT_VERSION) else f" --vllm-omni {printable(shlex.quote(vllm_omni))}"
-    typer.echo(f"\nnext: `omni-scaffold inspect PIPELINE{of}` has the answers for one, `omni-scaffold new` renders it")
+    new = f"`omni-scaffold new MODEL --pipeline PIPELINE{of} --out DIR`"
+    typer.echo(f"\nnext: `omni-scaffold inspect PIPELINE{of}` has the answers for one, {new} renders it")
