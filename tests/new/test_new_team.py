@@ -56,7 +56,7 @@ def test_a_preset_of_the_checkout_counts_and_is_recorded(checkout: Path, scaffol
     path = put(checkout, "presets/bagel.toml", PRESET)
     scaffold_cli(*NEW, "--verl-omni", checkout).success()
     assert spec_of(checkout)["recipe"]["noise_level"] == 0.55
-    assert spec_of(checkout)["cfg"]["parameters"][0]["default"] == 4.0, "the rest is that of its base"
+    assert spec_of(checkout)["cfg"]["defaults"]["cfg_text_scale"] == 4.0, "the rest is that of its base"
     lock = lock_of(checkout)
     assert lock["provenance"]["recipe.noise_level"] == "preset bagel"
     where, digest = lock["overrides"]["presets/bagel.toml"].split()

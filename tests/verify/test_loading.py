@@ -134,10 +134,10 @@ def test_a_loader_that_looks_away_is_looked_at(
 
 
 @pytest.fixture
-def copied(reference: Path, tmp_path: Path) -> Path:
+def copied(self_contained: Path, tmp_path: Path) -> Path:
     import shutil
 
-    return Path(shutil.copytree(reference, tmp_path / "copied", symlinks=True))
+    return Path(shutil.copytree(self_contained, tmp_path / "copied", symlinks=True))
 
 
 @pytest.mark.upstream

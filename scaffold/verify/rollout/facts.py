@@ -68,7 +68,7 @@ def gather_facts(package: Package, environment: Environment, checkpoint: Path | 
 def _of_spec(sections: dict[str, Any]) -> dict[str, Any]:
     latents, prompt, cfg = sections.get("latents", {}), sections.get("prompt", {}), sections.get("cfg", {})
     tokens = {name: entry.get("text") for name, entry in sections.get("tokens", {}).items()}
-    defaults = {entry["name"]: entry["default"] for entry in cfg.get("parameters") or []}
+    defaults = cfg.get("defaults") or {}
     media = sections.get("media", {}).get("inputs") or []
     return {
         "downsample": latents.get("downsample"),

@@ -1,3 +1,15 @@
+"""LoRA in training, without tensors that the backward pass has no use for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from peft.tuners import lora
+from torch import Tensor, nn
+
+
 class LoraLinear(lora.Linear):
     """PEFT's LoRA layer with the base product accumulated into the update.
 
@@ -5,9 +17,9 @@ class LoraLinear(lora.Linear):
     training step here. Anything but one plain, unwrapped adapter in the input's dtype is left to PEFT.
     """
 
-    def forward(self, x: Tensor, *args, **kwargs) -> Tensor:
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Map ``(…, in_features)`` to ``(…, out_features)``."""
-        name = self.active_adapters[0] if len(self.active_adapters) == 1 else None
+        name = str(self.active_adapters[0]) if len(self.active_adapters) == 1 else ""
         plain = name in self.lora_A and not (args or kwargs or self.disable_adapters or self.merged)
         plain = plain and name not in getattr(self, "lora_variant", {}) and not torch.is_autocast_enabled(x.device.type)
         # A sharding wrapper around one of the matrices shows its weight, and its dtype, only during its own forward.
