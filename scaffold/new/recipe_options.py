@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.spec.ranges import fitting
 
 if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
@@ -87,7 +88,9 @@ def _gpus(spec: IntegrationSpec, given: int | None) -> Values:
         hint = f"{near} GPUs would do, or change the batch sizes in scaffold.toml"
         raise ScaffoldError(f"--gpus {given} does not divide the {images} images of an update", hint=hint)
     reward = min(int(spec.value("recipe.reward_gpus")), given)
-    return {"recipe.gpus": (given, "--gpus"), "recipe.reward_gpus": (reward, "--gpus")}
+    micro = fitting(int(spec.value("recipe.micro_batch_size")), images // given)
+    sizes = {"gpus": given, "reward_gpus": reward, "micro_batch_size": micro}
+    return {f"recipe.{name}": (size, "--gpus") for name, size in sizes.items() if spec.value(f"recipe.{name}") != size}
 
 
 def _lora(spec: IntegrationSpec, given: int | None) -> Values:
@@ -129,7 +132,7 @@ def _resolution(spec: IntegrationSpec, given: str | None) -> Values:
 
 def guidance_of(spec: IntegrationSpec) -> dict[str, Any]:
     """The guidance of the recipe: each parameter that a request sets, with its value."""
-    return {str(entry["name"]): entry["default"] for entry in spec.value(_guidance_key(spec)) or ()}
+    return dict(spec.value(_guidance_key(spec)) or {})
 
 
 def guidance_origin(spec: IntegrationSpec) -> str:
@@ -138,7 +141,7 @@ def guidance_origin(spec: IntegrationSpec) -> str:
 
 
 def _guidance_key(spec: IntegrationSpec) -> str:
-    return "guidance.defaults" if "port" in spec.sections else "cfg.parameters"
+    return "guidance.defaults" if spec.ported else "cfg.defaults"
 
 
 def _pipeline(spec: IntegrationSpec) -> str:
@@ -157,12 +160,7 @@ def _guidance(spec: IntegrationSpec, given: tuple[str, ...]) -> Values:
             hint = f"there is {', '.join(values)}" if values else "no request sets guidance there"
             raise ScaffoldError(f"--guidance {text} {what}", hint=hint)
         values[name] = _value(spec, name, value, values[name])
-    found: Values = {}
-    for key in ("cfg.parameters", "guidance.defaults"):  # a ported package's spec may have both
-        entries = spec.value(key)
-        if entries:
-            found[key] = ([{**e, "default": values.get(e["name"], e["default"])} for e in entries], "--guidance")
-    return found
+    return {_guidance_key(spec): (values, "--guidance")}
 
 
 def _value(spec: IntegrationSpec, name: str, text: str, there: Any) -> Any:

@@ -143,7 +143,7 @@ def test_edited_files_are_kept_and_named(package: Callable[..., Path], scaffold_
 def test_edited_spec_is_kept(package: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
     root = package()
     spec = root / PACKAGE / "scaffold.toml"
-    spec.write_text(spec.read_text().replace("\nshift = 3.0\n", "\nshift = 2.5\n"))
+    spec.write_text(spec.read_text().replace("\nshift = 3.0 ", "\nshift = 2.5 "))
     printed = scaffold_cli("remove", root / PACKAGE, "--keep-edited").success()
     assert f"kept: {PACKAGE}/scaffold.toml;" in printed
     assert "shift = 2.5" in spec.read_text()

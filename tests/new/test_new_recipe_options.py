@@ -93,12 +93,12 @@ def test_a_package_of_full_parameters_passes(warm: None, scaffold_cli: Callable[
 def test_guidance_of_a_recipe(reference_spec: IntegrationSpec) -> None:
     given = ("cfg_text_scale=3", "cfg_interval=[0.4, 1]", "cfg_renorm_type=channel")
     spec = with_options(reference_spec, RecipeOptions(guidance=given))
-    values = {entry["name"]: entry["default"] for entry in spec.value("cfg.parameters")}
+    values = spec.value("cfg.defaults")
     assert values["cfg_text_scale"] == 3.0
     assert isinstance(values["cfg_text_scale"], float)
     assert values["cfg_interval"] == [0.4, 1.0]
     assert values["cfg_img_scale"] == 1.0
-    assert spec.provenance["cfg.parameters"] == "flag --guidance"
+    assert spec.provenance["cfg.defaults"] == "flag --guidance"
     common = render(spec)[f"{PACKAGE}/common.py"].content
     assert '"cfg_text_scale": 3.0,' in common
     assert '"cfg_renorm_type": "channel",' in common

@@ -221,7 +221,7 @@ def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, copied: 
 
 
 def test_lists_of_another_type_in_the_spec_are_no_lists(results: Any, copied: Path, edit: Callable[..., None]) -> None:
-    edit(copied / "scaffold.toml", "targets = [", "targets = 5\nothers = [")
+    edit(copied / "scaffold.toml", "targets = [", "targets = 5\ntrainable = [")
     found = results(copied, "lora-targets")
     assert (found["lora-targets"].status, "gives target_modules" in found["lora-targets"].reason) == ("skip", True)
 

@@ -89,7 +89,9 @@ def _hands_on(function: FunctionModel) -> bool:
     for target in index.nodes(ast.Subscript, function.node):
         if isinstance(target.ctx, ast.Store):
             key, written = function.file.value(target.slice), ast.unparse(target.value).rpartition(".")[2]
-            if key in _PROMPT or (not isinstance(key, str) and written in ("prompt", "prompts")):
+            # Which entry is the text may be a setting.
+            setting = not isinstance(key, str) and "negative" not in ast.unparse(target.slice)
+            if key in _PROMPT or (setting and written in ("prompt", "prompts")):
                 return True
     if any(isinstance(n.ctx, ast.Store) and n.attr in _PROMPT for n in index.nodes(ast.Attribute, function.node)):
         return True

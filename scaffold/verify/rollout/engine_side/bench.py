@@ -236,7 +236,7 @@ def _checkpoint(task: Task, adapters: sources.Adapters) -> contextlib.AbstractCo
 def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
     """How prompts become ids, with the checkpoint's tokenizer; the pipeline of a ported package has it.
 
-    One behind other stages has none: they encoded the prompt.
+    One that takes token ids may have none, nor has one behind other stages: who sends the prompt encoded it.
     """
     if task.facts.get("ported"):
         if task.facts["ported"].get("tokenizer"):
@@ -244,7 +244,7 @@ def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
         else:
             holders = (pipeline, getattr(pipeline, "processor", None))
             tokenizer = next((found for holder in holders if (found := getattr(holder, "tokenizer", None))), None)
-        if tokenizer is None and task.facts["ported"].get("staged"):
+        if tokenizer is None:
             tokenizer = checkpoint.components.tokenizer()
     else:
         from transformers import AutoTokenizer
