@@ -52,7 +52,7 @@ def answers(program: Program) -> dict[str, Fact]:
 
 
 def _is_an_objects(program: Program, found: Denoising) -> bool:
-    """Whether a turn hands the sample to the step of an object that is no module, and the update stands there."""
+    """Whether a turn hands the sample to the step of an object that is not a module, and the update stands there."""
     if found.sample is None:
         return False
     for record in program.trace.calls:
