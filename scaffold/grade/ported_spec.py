@@ -84,6 +84,9 @@ def build_ported_spec(
     if layout is not None and sections["names"].get("repository") is None:
         sections["names"]["repository"] = layout.repository
         builder.provenance["names.repository"] = "layout of the released checkpoint"
+    if layout is not None and layout.tokenizer is not None:
+        sections["names"]["tokenizer"] = layout.tokenizer
+        builder.provenance["names.tokenizer"] = "layout of the released checkpoint"
     sections["loading"] = loading.section()
     sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
     sections["recording"] = recording.section()

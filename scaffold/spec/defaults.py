@@ -66,7 +66,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "batches": "none",
     },
     "cfg": {"declared": []},
-    "names": {"folder": None},
+    "names": {"folder": None, "tokenizer": None},
     "prompt": {
         "prefix": None,
         "suffix": None,
