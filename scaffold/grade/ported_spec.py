@@ -31,7 +31,7 @@ def build_ported_spec(
 ) -> IntegrationSpec:
     """Return the spec of a package whose denoiser is ported: what the facts establish, and what a person must write.
 
-    What a section lacks is no error here: `find_missing` and `find_needs` list it with its place.
+    What a section lacks is not an error here: `find_missing` and `find_needs` list it with its place.
 
     Args:
         request: report, names and contract profile.

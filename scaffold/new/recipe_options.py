@@ -94,12 +94,12 @@ def _gpus(spec: IntegrationSpec, given: int | None) -> Values:
 
 
 def _lora(spec: IntegrationSpec, given: int | None) -> Values:
-    """The rank, and an alpha that scales the adapter as before; a rank of 0 is no adapter."""
+    """The rank, and an alpha that scales the adapter as before; a rank of 0 is not an adapter."""
     without = spec.value("lora.sync") == "none"
     if given is None or (without and not given):
         return {}
     if without:
-        raise ScaffoldError("--lora-rank is of no use: this package trains without LoRA", hint="leave it out")
+        raise ScaffoldError("--lora-rank has no effect: this package trains without LoRA", hint="leave it out")
     if not given and not spec.value("target.trainable_params_hook"):
         release = spec.value("target.profile")
         hint = "give a rank, or write for a later release"
@@ -116,7 +116,7 @@ def _resolution(spec: IntegrationSpec, given: str | None) -> Values:
     sizes = _RESOLUTION.fullmatch(given)
     if sizes is None:
         raise ScaffoldError(
-            f"--resolution {given} is no size", hint="give pixels: 512, or WIDTHxHEIGHT such as 768x512"
+            f"--resolution {given} is not a size", hint="give pixels: 512, or WIDTHxHEIGHT such as 768x512"
         )
     width, height = int(sizes[1]), int(sizes[2] or sizes[1])
     latents = spec.sections.get("latents", {})
@@ -124,7 +124,7 @@ def _resolution(spec: IntegrationSpec, given: str | None) -> Values:
     side = spec.value("architecture.position_table_side")
     for name, pixels in (("width", width), ("height", height)):
         if not pixels or pixels % token:
-            raise ScaffoldError(f"--resolution {given}: the {name} is no multiple of {token}, the pixels of a token")
+            raise ScaffoldError(f"--resolution {given}: the {name} is not a multiple of {token}, the pixels of a token")
         if side and pixels > int(side) * token:
             raise ScaffoldError(f"--resolution {given}: the model has positions for {int(side) * token} pixels")
     return {"recipe.width": (width, "--resolution"), "recipe.height": (height, "--resolution")}
@@ -156,7 +156,7 @@ def _guidance(spec: IntegrationSpec, given: tuple[str, ...]) -> Values:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or name not in values:
-            what = "is no NAME=VALUE" if not equals else f"names no guidance of {_pipeline(spec)}"
+            what = "is not a NAME=VALUE" if not equals else f"names no guidance of {_pipeline(spec)}"
             hint = f"there is {', '.join(values)}" if values else "no request sets guidance there"
             raise ScaffoldError(f"--guidance {text} {what}", hint=hint)
         values[name] = _value(spec, name, value, values[name])

@@ -69,7 +69,7 @@ def read_lock(text: str, sections: Mapping[str, Any]) -> dict[str, Any]:
         sections: of the ``scaffold.toml`` beside it.
 
     Raises:
-        MalformedError: the reason why it is of no use; the message completes ``FILE ``.
+        MalformedError: the reason why it cannot be used; the message completes ``FILE ``.
     """
     try:
         document = parse_toml(text)

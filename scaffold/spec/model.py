@@ -143,7 +143,7 @@ class IntegrationSpec:
         for name, values in document.items():
             if name not in _BOOKKEEPING:
                 if not isinstance(values, dict):
-                    raise ScaffoldError(f"{source}: {name} is no table")
+                    raise ScaffoldError(f"{source}: {name} is not a table")
                 sections[name] = values
         records, recorder = document, source
         if document["schema"] != ONE_FILE:
@@ -173,14 +173,14 @@ class IntegrationSpec:
 def _names(document: Mapping[str, Any], name: str, source: str) -> tuple[str, ...]:
     values = document.get(name, [])
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ScaffoldError(f"{source}: {name} is no list of strings")
+        raise ScaffoldError(f"{source}: {name} is not a list of strings")
     return tuple(values)
 
 
 def _strings(document: Mapping[str, Any], name: str, source: str) -> dict[str, str]:
     values = document.get(name, {})
     if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-        raise ScaffoldError(f"{source}: {name} is no table of strings")
+        raise ScaffoldError(f"{source}: {name} is not a table of strings")
     return values
 
 

@@ -126,7 +126,7 @@ def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
 def _validate_references(spec: IntegrationSpec, require: Callable[[str, Callable[[Any], bool], str], None]) -> None:
     """A package for edits, and no other, has the place at which the rollout sees a reference image."""
     if spec.value("upstream.task") is None:
-        require("architecture.references", lambda value: value is None, "left out: upstream.task is no edit")
+        require("architecture.references", lambda value: value is None, "left out: upstream.task is not an edit")
         return
     keys = {"decoder", "sequence", "positions", "cached"}
     require(

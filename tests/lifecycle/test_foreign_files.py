@@ -54,7 +54,7 @@ def test_files_of_others_are_refused(
     root = listing(path)
     before = snapshot(root)
     line = scaffold_cli(*command, root / PACKAGE).refusal(2)
-    assert f"lists {path}, which is no file of {PACKAGE}; restore it with git" in line
+    assert f"lists {path}, which is not a file of {PACKAGE}; restore it with git" in line
     assert snapshot(root) == before
 
 

@@ -243,7 +243,7 @@ def test_files_of_others_are_named_and_stay(package: Callable[..., Path], scaffo
         (b"\xff\xfe", "is not UTF-8 text"),
         (b"schema = 3\n", "has schema 3, this version reads 2; use the version of omni-scaffold that wrote it"),
         (b"schema = 1\n", "names.model is None"),
-        (b"schema = 1\nnot_established = 5\n", "not_established is no list of strings"),
+        (b"schema = 1\nnot_established = 5\n", "not_established is not a list of strings"),
         (b'schema = 1\n[names]\nmodel = "toy"\npackage = "toy_flow_grpo"\nprefix = "Toy"\n', "target.profile is None"),
     ],
 )

@@ -31,7 +31,7 @@ DAMAGE: dict[str, tuple[Callable[[str], str | bytes | None], str]] = {
         "belongs to 'other_flow_grpo', scaffold.toml to 'bagel_flow_grpo'",
     ),
     "values": (lambda text: seal(text.replace("[values]\n", "values = [3]\n[valued]\n")), ""),
-    "files": (lambda text: seal(text.replace("[files]\n", "[files]\na = 3\n")), "files is no table of strings"),
+    "files": (lambda text: seal(text.replace("[files]\n", "[files]\na = 3\n")), "files is not a table of strings"),
     "kind": (lambda text: seal(text.replace("lora_hook = true", "lora_hook = 'yes'")), "target.lora_hook is 'yes'"),
 }
 COMMANDS: dict[str, tuple[str, ...]] = {

@@ -212,7 +212,7 @@ def test_a_table_of_positions_in_time_is_refused(scaffold_cli: Callable[..., Any
     checkpoint = write_checkpoint(tmp_path / "Lance_3B_Video", {"latent_pos_embed.pos_embed": (31 * 64, 64)})
     flags = ("--pipeline", "LancePipeline", "--vllm-omni", VERSION, "--checkpoint", checkpoint)
     refused = scaffold_cli("new", "lance", *flags, "--out", tmp_path / "out").refusal()
-    assert "'latent_pos_embed.pos_embed' has 1984 rows, which is no square grid" in refused
+    assert "'latent_pos_embed.pos_embed' has 1984 rows, which is not a square grid" in refused
 
 
 def test_a_checkpoint_without_a_configuration_of_its_own_is_taken(

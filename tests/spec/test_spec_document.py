@@ -29,7 +29,7 @@ def test_a_value_that_is_unknown_stays_unknown_and_is_listed():
         ("schema = 1\nnames = ", "is not TOML"),
         ("schema = 99\n", "has schema 99"),
         ("[names]\nmodel = 'x'\n", "has schema None"),
-        ("schema = 1\nnames = 3\n", "names is no table"),
+        ("schema = 1\nnames = 3\n", "names is not a table"),
     ],
 )
 def test_what_is_no_spec_is_said(text, said):

@@ -72,7 +72,7 @@ def test_a_failure_is_exit_1_and_one_line(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere",), "nowhere is no folder"),
+        (("nowhere",), "nowhere is not a folder"),
         (
             ("--select", "padding-invarance"),
             "there is no contract 'padding-invarance' at level contract; nearest is padding-invariance",
@@ -238,7 +238,7 @@ def test_a_full_disk_does_not_lose_the_result(
 
     missing = tmp_path / "missing" / "x.html"
     refused = scaffold_cli("verify", reference / PACKAGE, "--select", "forward", "--report", missing)
-    assert "is no folder; create it first" in refused.refusal()
+    assert "is not a folder; create it first" in refused.refusal()
     monkeypatch.setattr(destination, "write_report", full)
     done = scaffold_cli("verify", reference / PACKAGE, "--select", "forward", "--report", tmp_path / "x.html")
     assert "--report" not in done.out, "it was given"

@@ -83,7 +83,7 @@ def env(
     else:
         versions = versions_needed(Checkout.open(verl_omni) if verl_omni is not None else None)
     if record is not None and not record.is_dir():
-        raise ScaffoldError(f"--record {record} is no folder", hint="name one that is there")
+        raise ScaffoldError(f"--record {record} is not a folder", hint="name one that is there")
     if device is Device.cuda and purpose is not Purpose.train:
         raise ScaffoldError("level rollout runs on a CPU", hint="omni-scaffold env train --device cuda")
     if device is Device.cuda:
@@ -150,7 +150,7 @@ def build(
 
 
 def _of_path(selector: str) -> str | None:
-    """The version of a folder or a wheel, of its own where it is no release; None where no path is named."""
+    """The version of a folder or a wheel, of its own where it is not a release; None where no path is named."""
     from scaffold.reading import expanded
     from scaffold.upstream import locate
     from scaffold.upstream.identity import identified

@@ -157,6 +157,6 @@ def raised(names: Iterable[str], defaults: Mapping[str, Any], neutral: float = 1
 
 
 def _guidance(name: str | None, scale: Any) -> dict[str, Any]:
-    """A scale of one or less is no guidance, so nothing can be compared with and without it."""
+    """A scale of one or less is not guidance, so nothing can be compared with and without it."""
     usable = name is not None and isinstance(scale, int | float) and scale > 1.0
     return {"name": name if usable else None, "scale": float(scale) if usable else None}

@@ -122,7 +122,7 @@ def wanted_variants(names: Sequence[str], package: Package, *, has_v1: bool = Tr
         other = next((name for name in names if name not in ("all", FULL)), None)
         if other is not None:
             raise ScaffoldError(
-                f"{package.name} trains full parameters, which is no variant {other!r}", hint=f"there is {FULL}"
+                f"{package.name} trains full parameters, which is not a variant {other!r}", hint=f"there is {FULL}"
             )
         return [known[FULL]]
     if "all" in names:
