@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -169,14 +169,15 @@ def local_checkpoint(model_path: str) -> str:
 
 
 def placeholder_adapter(
-    pipeline: nn.Module, peft_config: dict[str, Any], *, packed: bool = True
+    pipeline: nn.Module, peft_config: dict[str, Any], *, packed: bool = True, unused: Sequence[str] = ()
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What is left for the engine's adapter manager, which insists on binding something, once LoRA is folded.
 
     Args:
-        pipeline: the engine's; it is given a linear layer that nothing calls.
+        pipeline: the engine's; it is given a linear layer that nothing calls, unless ``unused`` names one.
         peft_config: of the update.
         packed: whether the manager wraps layers of every kind.
+        unused: prefixes of modules that nothing trained is part of, with a dot, one of which has such a layer.
 
     Returns:
         An adapter of zeros on that layer, and its configuration.
@@ -184,17 +185,20 @@ def placeholder_adapter(
     Raises:
         ValueError: there is no layer that it could bind.
     """
-    add_spare_linear(pipeline, packed=packed)
+    if not unused:
+        add_spare_linear(pipeline, packed=packed)
     rank = int(peft_config["r"])
     for name, module in pipeline.named_modules():
         linear = getattr(module, "base_layer", module)
-        if not name.startswith("lora_spare.") or "LinearBase" not in _kinds(linear):
+        prefix = next((prefix for prefix in unused or ("lora_spare.",) if f".{prefix}" in f".{name}."), None)
+        if prefix is None or "LinearBase" not in _kinds(linear):
             continue
+        target = name[f".{name}.".index(f".{prefix}") :]
         adapter = {
-            f"{name}.lora_A.weight": torch.zeros(rank, linear.input_size),
-            f"{name}.lora_B.weight": torch.zeros(linear.output_size, rank),
+            f"{target}.lora_A.weight": torch.zeros(rank, linear.input_size),
+            f"{target}.lora_B.weight": torch.zeros(linear.output_size, rank),
         }
-        return adapter, {**peft_config, "target_modules": [name]}
+        return adapter, {**peft_config, "target_modules": [target]}
     raise ValueError("the engine has no unused linear module to bind a placeholder adapter to")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, ClassVar, cast
 
@@ -17,10 +17,8 @@ from .carried import as_column
 from .checkpoint import DenoiserSource
 from .engine_config import weights_file
 from .engine_weights import LoraFold, add_spare_linear, fill_denoiser, has_engine_linear, placeholder_adapter
-from .guidance import setting_names
-from .levels import pick_sde_window
-from .model import Common
 from .prompts import ensure_prompt_text
+from .stepped import SteppedPlan, SteppedRollout
 
 
 @dataclass(frozen=True)
@@ -92,59 +90,47 @@ class FollowedScheduler:
 
 
 @dataclass(frozen=True)
-class RolloutPlan:
-    """How a pipeline is rolled out.
+class RolloutPlan(SteppedPlan):
+    """How a pipeline is rolled out whose denoiser calls are recorded.
 
     Attributes:
-        common: what rollout and training share.
-        recorder: makes, of that and the pipeline's name, the scheduler that steps and records.
-        result: makes what the engine takes of the media and the trajectory.
-        media_key: of the media where the pipeline's own result names none.
+        recorder: makes, of what both sides share and the pipeline's name, the scheduler that steps and records.
         denoiser: class of the module whose calls are recorded; None where none are.
         source: where the pipeline gets its denoiser from; None where it is not known how to load it.
         attribute: of the pipeline that holds the denoiser; empty for a pipeline that is one.
         tables: makes, of the denoiser, what the pipeline computes of its configuration and gives to every call.
         beside: says what the denoiser reads from the engine's context, under the names of the ported one's arguments.
-        loop: where the loop is whose update is replaced.
+        loop: where the loop is whose update is replaced; a function is a copy of the pipeline's ``forward``.
         steps_in_extra_args: the pipeline reads the number of steps there.
-        default_seed: the seed of every request that brings none, in the pipeline; None where it is a random one.
         folds_lora: LoRA is folded into the weights.
         packed_lora: the engine's adapter manager wraps layers of every kind.
         spare_at_start: the manager looks for layers once, when it starts, and refuses a pipeline without any.
         tokenizer: path of the tokenizer in the pipeline, for prompts that come as ids.
+        takes_ids: the pipeline reads the prompt's token ids, and no text.
         text_only: what is rolled out is made of text, whatever the engine's warm-up brings: entries of a request that
             stay then beside the text, or True for all but media.
     """
 
-    common: Any
     recorder: Callable[[Any, str], Any] | None = None
-    result: Callable[..., Any] | None = None
-    media_key: str = "image"
     denoiser: type[torch.nn.Module] | None = None
     source: DenoiserSource | None = None
     attribute: str = ""
     tables: Callable[[Any], dict[str, Any]] | None = None
     beside: Callable[[], dict[str, Any]] | None = None
-    loop: LoopOfModule | LoopOfFile | None = None
+    loop: LoopOfModule | LoopOfFile | Callable[..., Any] | None = None
     steps_in_extra_args: bool = False
-    default_seed: int | None = None
     folds_lora: bool = True
     packed_lora: bool = True
     spare_at_start: bool = False
     tokenizer: str = ""
+    takes_ids: bool = False
     text_only: bool | tuple[str, ...] = False
 
 
-class RecordedRollout:
+class RecordedRollout(SteppedRollout):
     """Goes before a pipeline of vllm-omni: samples with the SDE scheduler and returns the trajectory of its window."""
 
     rollout_plan: ClassVar[RolloutPlan]
-
-    # One request at a time through ``forward``: the engine's step-wise mode would bypass the recording.
-    supports_step_execution = False
-
-    sde_scheduler: Any
-    od_config: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Before the pipeline makes a scheduler of its own, which this one then follows. Plain attributes of a module
@@ -172,68 +158,28 @@ class RecordedRollout:
         """
         self.prepare_rollout(req)
         plan, params = self.rollout_plan, req.sampling_params
-        if params.num_inference_steps is None:
-            raise ValueError("a rollout request needs num_inference_steps")
-        if params.extra_args is None:
-            params.extra_args = {}
-        extra_args = params.extra_args
+        extra_args = self._extra_args(params)
         if getattr(params, "output_type", None) == "image":
             params.output_type = None  # pixels, in VeRL-Omni's words: upstream has its own for them
         if plan.steps_in_extra_args:
             extra_args["num_inference_steps"] = int(params.num_inference_steps)
-        self._set_guidance(params, extra_args)
         self._watch()
         scheduler = self.sde_scheduler
+        scheduler.guidance = self._set_guidance(params, extra_args)
         scheduler.model_path = self.od_config.model
-        self._begin(params, extra_args)
+        scheduler.begin(record_calls=plan.denoiser is not None, **self._steps(params, extra_args))
         with plan.loop.replaced(scheduler) if isinstance(plan.loop, LoopOfFile) else contextlib.nullcontext():
-            output = super().forward(req)  # type: ignore[misc]
+            output = plan.loop(self, req) if callable(plan.loop) else super().forward(req)  # type: ignore[misc]
         # Not every release of the engine says which request is its own.
         warms_up = getattr(req, "is_dummy_run", None)
-        latents, timesteps, log_probs = scheduler.finish(warm_up=warms_up is not None and warms_up())
+        trajectory = scheduler.finish(warm_up=warms_up is not None and warms_up())
         calls = scheduler.calls.finish(scheduler.guidance) if plan.denoiser is not None else None
-        output = output[0] if isinstance(output, list) else output
-        key, media, metadata = self._media(output.output)
-        assert plan.result is not None
-        return plan.result(
-            output,
-            media=media,
-            media_key=key,
-            metadata=metadata,
-            trajectory={
-                "trajectory_latents": latents,
-                "trajectory_timesteps": timesteps,
-                "trajectory_log_probs": log_probs,
-            },
-            carried={} if calls is None else {COLUMN: as_column(calls)},
-        )
+        return self._result(output, trajectory, {} if calls is None else {COLUMN: as_column(calls)})
 
     def prepare_rollout(self, req: Any) -> None:
         """Give the pipeline the text it wants in place of the token ids that the agent loop sends."""
         plan = self.rollout_plan
-        ensure_prompt_text(self, req, tokenizer=plan.tokenizer, text_only=plan.text_only)
-
-    def _begin(self, params: Any, extra_args: dict[str, Any]) -> None:
-        # No noise is how validation and the engine's warm-up are told from training: no window, no trajectory.
-        noise_level = float(extra_args.get("noise_level", 0.0))
-        window = None
-        if noise_level > 0.0:
-            window = pick_sde_window(
-                extra_args.get("sde_window_size"), extra_args.get("sde_window_range"), extra_args.get("global_steps")
-            )
-        self.sde_scheduler.begin(
-            record_calls=self.rollout_plan.denoiser is not None,
-            num_inference_steps=int(params.num_inference_steps),
-            window=window,
-            noise_level=noise_level,
-            sde_type=str(extra_args.get("sde_type", "sde")),
-            record_log_probs=bool(extra_args.get("logprobs", True)),
-            # Not the request's own generator: seeded like the initial latents, it would repeat them as noise.
-            generator=extra_args.get("generator"),
-        )
-        if self.rollout_plan.default_seed is not None and params.seed is None:
-            # The pipeline would give every request the same noise, that of its default seed.
-            params.seed = int(torch.randint(2**31, (1,)))
+        ensure_prompt_text(self, req, tokenizer=plan.tokenizer, text_only=plan.text_only, takes_ids=plan.takes_ids)
 
     def _watch(self) -> None:
         """Watch the denoiser and bind the loop, once the pipeline has loaded them.
@@ -254,44 +200,6 @@ class RecordedRollout:
         if isinstance(plan.loop, LoopOfModule) and not self._bound:
             plan.loop.bind(pipeline, self.sde_scheduler)
             self._bound = True
-
-    def _media(self, media: Any) -> tuple[str, Any, dict[str, Any] | None]:
-        """Key, media and metadata of what the pipeline returns."""
-        metadata, media_key = None, self.rollout_plan.media_key
-        if isinstance(media, dict) and isinstance(media.get("payload"), dict):
-            metadata, media = dict(media.get("metadata") or {}), media["payload"]
-        if isinstance(media, dict):
-            key = next((key for key in ("image", "video", "audio", "output") if key in media), None)
-            if key is None and len(media) == 1:
-                media = next(iter(media.values()))
-            else:
-                media_key = key or media_key
-                media = media.get(media_key)
-        return media_key, media, metadata
-
-    def _set_guidance(self, params: Any, extra_args: dict[str, Any]) -> None:
-        """Bring the request's guidance to the values that training uses, wherever the pipeline reads them.
-
-        Under its other names, too: the pipeline may decide by one of them whether a branch runs.
-        """
-        common: Common = self.rollout_plan.common
-        given = {name: extra_args.get(name) for name in setting_names(common.CFG_DEFAULTS, common.CFG_OTHER_NAMES)}
-        for name, value in given.items():
-            # The engine fills in a scale that a request leaves out, and says whether it did.
-            if value is None and getattr(params, f"{name}_provided", True):
-                given[name] = getattr(params, name, None)
-        guidance = self.sde_scheduler.guidance = common.resolve_guidance(given)
-        others: dict[str, list[Any]] = {}
-        for name, value in guidance.items():
-            for other in common.CFG_OTHER_NAMES.get(name, ()):
-                others.setdefault(other, []).append(value)
-        agreed = {other: values[0] for other, values in others.items() if values.count(values[0]) == len(values)}
-        for name, value in {**agreed, **guidance}.items():
-            extra_args[name] = value
-            if hasattr(params, name):
-                setattr(params, name, value)
-            if hasattr(params, f"{name}_provided"):
-                setattr(params, f"{name}_provided", True)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]] | None) -> set[str]:
         """Load checkpoint weights, or the actor's, which come as ``transformer.<training name>``.
@@ -353,44 +261,3 @@ class RecordedRollout:
         self._lora_fold.fold(self._engine_denoiser, tensors, peft_config)
         pipeline: Any = self
         return placeholder_adapter(pipeline, peft_config, packed=self.rollout_plan.packed_lora)
-
-
-def enveloped(output: Any, *, carried: Mapping[str, Any], trajectory: Mapping[str, Any], **media: Any) -> Any:
-    """The result of a rollout in the envelope of verl-omni."""
-    from verl_omni.pipelines.diffusion_rollout_output import rollout_output
-
-    return rollout_output(rl=carried, to_cpu=False, **trajectory, **media)
-
-
-def in_custom_output(
-    output: Any,
-    *,
-    media: Any,
-    media_key: str,
-    metadata: Mapping[str, Any] | None,
-    trajectory: Mapping[str, Any],
-    carried: Mapping[str, Any],
-) -> Any:
-    """The result of a rollout as releases of verl-omni take it that have no envelope."""
-    recorded = {name.replace("trajectory_", "all_"): value for name, value in trajectory.items()}
-    custom = {**(output.custom_output or {}), **(metadata or {}), **recorded, **carried}
-    return replace(output, output=media, custom_output=custom)
-
-
-def wrap_post_processor(file: Any, name: str) -> None:
-    """Let the engine's last step of a request take a rollout: upstream's takes media alone.
-
-    Args:
-        file: module of the pipeline, where the engine looks it up.
-        name: of the function there that makes it.
-    """
-    from verl_omni.pipelines.diffusion_rollout_output import wrap_rollout_postprocessor
-
-    make = getattr(file, name)
-
-    @functools.wraps(make)
-    def rollout_post_processor(config: Any) -> Callable[..., Any]:
-        wrapped: Callable[..., Any] = wrap_rollout_postprocessor(make(config))
-        return wrapped
-
-    setattr(file, name, rollout_post_processor)

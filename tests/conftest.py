@@ -26,7 +26,7 @@ from warm_python import WarmPython
 
 from scaffold.checkpoint import TensorHeader
 from scaffold.render import render
-from scaffold.resources import kit_root
+from scaffold.resources import RUNTIME, kit_root
 from scaffold.spec import IntegrationSpec, read_spec
 from scaffold.verify.rollout.forking import Servers, forking
 from scaffold.verify.rollout.pins import packaged_versions
@@ -121,6 +121,17 @@ def pytest_sessionfinish() -> None:
 def reference() -> Path:
     """Return the golden output."""
     return REFERENCE
+
+
+@pytest.fixture(scope="session")
+def self_contained(reference: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the golden output with a package that has everything itself, as one that a person writes has."""
+    folder = Path(shutil.copytree(reference, tmp_path_factory.mktemp("self_contained") / "tree", symlinks=True))
+    shutil.rmtree(folder / "verl_omni/pipelines" / RUNTIME)
+    (package,) = (folder / "verl_omni/pipelines").iterdir()
+    for path in (REPOSITORY / "tests/self_contained").glob("*.py"):
+        shutil.copy(path, package)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -71,7 +71,7 @@ class Folder:
             named_by: the file that names it, for errors.
 
         Raises:
-            ScaffoldError: the path is absolute or has ``..``, leads out of the folder, or is no regular file.
+            ScaffoldError: the path is absolute or has ``..``, leads out of the folder, or is not a regular file.
         """
         origin = f"{self.label(named_by)} names" if named_by else f"{self.shown} has"
         check_inside(name, origin)
@@ -86,7 +86,7 @@ class Folder:
                 hint="give the folder that it leads to, or put a copy or a hard link in its place",
             )
         if not regular:
-            raise ScaffoldError(f"{origin} {quoted(name)}, which is no regular file")
+            raise ScaffoldError(f"{origin} {quoted(name)}, which is not a regular file")
         return real
 
     def read_small(self, name: str, limit: int) -> bytes:
@@ -103,7 +103,12 @@ class Folder:
 
 
 def opened_folder(location: Path) -> Path:
-    """Return the folder that is meant: of a repository in a Hub cache the snapshot of ``main``, else the one given."""
+    """Return the folder that is meant: of a repository in a Hub cache the snapshot of ``main``, else the one given.
+
+    A Hub cache of one repository stands for that.
+    """
+    held = sorted(location.glob("models--*/refs/main")) if location.is_dir() else []
+    location = held[0].parents[1] if len(held) == 1 else location
     reference = location / "refs" / "main"
     if location.resolve().name.startswith("models--") and reference.is_file():
         revision = reading.read_text(reference, 200).strip()
@@ -117,7 +122,7 @@ def open_regular(path: Path, label: str) -> Iterator[tuple[RawIOBase, int]]:
     """Open a regular file without buffering and give its size; a pipe or device is never waited for.
 
     Raises:
-        ScaffoldError: it cannot be opened or read, or is no regular file.
+        ScaffoldError: it cannot be opened or read, or is not a regular file.
     """
     try:
         with reading.open_regular(path) as found:

@@ -53,12 +53,16 @@ def inspect_pipeline(
 
 
 def _with_checkpoint(report: Report, headers: CheckpointHeaders) -> Report:
-    """The report with the names of the checkpoint's files in place of the pattern that the loader streams."""
+    """The report with the checkpoint's files in place of the pattern that the loader streams, and what its
+    configurations say of scheduler and autoencoder where the source does not.
+    """
+    from scaffold.inspect.component_configs import configured
+
     stated, facts = report.fact(FILES), dict(report.facts)
     if STREAMED in (stated.value or ()):
         others = [name for name in stated.value if name != STREAMED]
         facts[FILES] = replace(stated, value=list(dict.fromkeys([*others, *(file.name for file in headers.files)])))
-    return replace(report, facts=facts, headers=headers)
+    return replace(report, facts={**facts, **configured(facts, headers)}, headers=headers)
 
 
 # The symbolic values of one inspection form one graph that is dropped as a whole.

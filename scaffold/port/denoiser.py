@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.collector import collector_off
 from scaffold.errors import ScaffoldError
-from scaffold.port.building import Building, building_of
+from scaffold.port.building import Building, Unbuilt, building_of
 from scaffold.port.building_calls import without_file_checks
 from scaffold.port.checkpointed import CALLED, checkpoint_layers
 from scaffold.port.constant_tables import constant_tables
@@ -61,7 +61,7 @@ def port_denoiser(
             always have one plain value. The class is cut down to what the method needs then.
 
     Raises:
-        ScaffoldError: there is no such class, or the port is no valid module.
+        ScaffoldError: there is no such class, or the port is not a valid module.
     """
     graph = ModuleGraph(source)
     origin = resolve(graph, module, name)
@@ -71,16 +71,17 @@ def port_denoiser(
     request = _Request(
         graph, source.version or source.label, origin, tuple(stacked), frozenset(extra_methods), method, own
     )
+    building, unbuilt = None, None
     if own is not None:
         building = Building(own.builder, origin.module, streamed=True) if own.builder else None
-    else:
-        building = (
-            building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin, settings) if kept else None
-        )
+    elif kept is not None:
+        found = building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin, settings)
+        building, unbuilt = (found, None) if isinstance(found, Building) else (None, found)
     streams = building is not None and building.streamed
     run = request.run(building, building is not None and (building.streamed or building.handed))
     if building is not None and not run.loads:
         building, run = None, request.run(None, False)
+        unbuilt = Unbuilt("", f"{name} has no loader, and modules inside of it have")
     if run.engine.gaps and run.builder:
         # What is missing may be missing of these alone: they are left out then.
         bare = request.run(None, False)
@@ -122,6 +123,7 @@ def port_denoiser(
         checkpointed=checkpointed.layers,
         kept=kept,
         builder=run.builder,
+        unbuilt=(unbuilt.at, unbuilt.why) if unbuilt is not None else None,
         streamed=streams and bool(run.builder),
         handed=building is not None and building.handed and bool(run.builder),
         reads=building is not None and building.reads and bool(run.builder),

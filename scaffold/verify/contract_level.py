@@ -67,7 +67,7 @@ def run_contract_level(
         "declared": declared_lists(package),
         "models": model_names(package),
         "upstream": upstream_loop(package),
-        "checkpoint": None if request.checkpoint is None else str(request.checkpoint),
+        "checkpoint": str(request.checkpoint) if request.checkpoint and "port" not in package.spec else None,
         "sizes_seconds": SIZES_SECONDS,
         "processes": max(1, min(4, os.cpu_count() or 1)),
     }
@@ -77,7 +77,7 @@ def run_contract_level(
     for entry in sorted(entries, key=lambda entry: entry.diffusers not in (None, installed)):
         groups.setdefault(None if entry.diffusers == installed else entry.diffusers, []).append(entry)
     with ExitStack() as stack:
-        job["ported"], job["half"] = _recorded(package, stack, entries)
+        job["ported"], job["half"] = _recorded(package, stack, entries, request.checkpoint)
         hosts = []  # all of them before the first is read: most of a host's time goes into its imports
         for release, group in groups.items():
             path = None
@@ -117,7 +117,7 @@ def _recording_failed(entries: Sequence[ContractEntry], results: dict[str, Check
 
 
 def _recorded(
-    package: Package, stack: ExitStack, entries: Sequence[ContractEntry]
+    package: Package, stack: ExitStack, entries: Sequence[ContractEntry], checkpoint: Path | None
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """Where a ported package's tiny checkpoint and rollouts lie, in float32 and in half precision.
 
@@ -135,7 +135,7 @@ def _recorded(
         from scaffold.verify.rollout.recording import recorded
 
         folder = stack.enter_context(scratch_folder("recording"))
-        found |= recorded(package, folder, [dtype for dtype in needed if needed[dtype]])
+        found |= recorded(package, folder, [dtype for dtype in needed if needed[dtype]], checkpoint)
     return found["float32"], found["bfloat16"]
 
 

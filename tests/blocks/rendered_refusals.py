@@ -39,6 +39,9 @@ from test_bagel_flow_grpo_on_cpu import (
 )
 from torch import nn
 from verl_omni.pipelines.bagel_flow_grpo import common
+from verl_omni.pipelines.bagel_flow_grpo.vllm_omni_rollout_adapter import PROMPTS
+from verl_omni.pipelines.flow_grpo_runtime.levels import pick_sde_window
+from verl_omni.pipelines.flow_grpo_runtime.prompt_form import ensure_text
 
 
 def test_an_adapter_that_does_not_fit_is_refused(tmp_path):
@@ -79,9 +82,10 @@ def test_gradient_checkpointing_may_be_a_number_of_layers(setting, layers, tmp_p
 
 def test_key_map_is_invertible_and_has_no_dead_rule():
     names = list(tiny_module().state_dict())
-    sources = [model_file.to_checkpoint_key(name) for name in names]
+    weights = model_file.WEIGHTS
+    sources = [source for name in names for source in weights.checkpoint_keys(name)]
     assert len(set(sources)) == len(names)
-    assert [model_file.to_training_key(source) for source in sources] == names
+    assert [name for source in sources for name in weights.training_keys(source)] == names
     used = {next(rule for rule in model_file.KEY_MAP if source.startswith(rule[0])) for source in sources}
     assert used == set(model_file.KEY_MAP)
 
@@ -123,7 +127,7 @@ class CharacterTokenizer:
 
 @pytest.fixture(scope="module")
 def preprocessor() -> dict:
-    """The names in the data script, which is no module of a package."""
+    """The names in the data script, which is not a module of a package."""
     root = Path(__file__).resolve().parents[2]
     return runpy.run_path(str(root / "examples/flowgrpo_trainer/data_process/bagel_ocr.py"))
 
@@ -189,7 +193,12 @@ def upstream_loop(self, request, *args, warp=lambda sigmas: sigmas, **kwargs):
 def test_ids_that_the_pipeline_would_not_make_are_refused(pipeline):
     pipeline.tokenizer = CharacterTokenizer()
     with pytest.raises(ValueError, match="a red sign"):
-        pipeline._ensure_bagel_prompt_text(request_for(pipeline.tokenizer.encode("a red sign")))
+        ensure_text(
+            pipeline.rollout_plan.prompts,
+            pipeline,
+            request_for(pipeline.tokenizer.encode("a red sign")),
+            "BagelPipeline",
+        )
 
 
 def chat_ids(*turns: tuple[str, str]) -> list[int]:
@@ -204,13 +213,13 @@ def test_a_chat_gives_the_text_of_its_last_user_turn(pipeline):
     turns = ("system", "You are kind."), ("user", "a dog"), ("assistant", "Which?"), ("user", " a red sign ")
     request = request_for(chat_ids(*turns))
     request.prompts[0]["negative_prompt_ids"] = chat_ids(turns[0], ("user", " "))
-    pipeline._ensure_bagel_prompt_text(request)
+    ensure_text(PROMPTS, pipeline, request, "BagelPipeline")
     assert request.prompts[0]["prompt"] == "a red sign"
     assert request.prompts[0]["negative_prompt"] == ""
 
     request.prompts[0]["negative_prompt_ids"] = chat_ids(turns[0], ("user", "ugly"))
     with pytest.raises(ValueError, match="ugly"):
-        pipeline._ensure_bagel_prompt_text(request)
+        ensure_text(PROMPTS, pipeline, request, "BagelPipeline")
 
 
 def test_a_prompt_that_training_would_not_see_is_refused(pipeline):
@@ -285,15 +294,15 @@ def test_noise_does_not_come_from_the_generator_of_the_request(pipeline):
 
 
 def test_window_without_a_choice_needs_no_step():
-    assert common.pick_sde_window(None, (0, 7), None) is None
-    assert common.pick_sde_window(2, None, None) == (0, 2)
-    assert common.pick_sde_window(3, (4, 5), None) == (4, 7)
+    assert pick_sde_window(None, (0, 7), None) is None
+    assert pick_sde_window(2, None, None) == (0, 2)
+    assert pick_sde_window(3, (4, 5), None) == (4, 7)
     with pytest.raises(ValueError, match="global_steps"):
-        common.pick_sde_window(2, (0, 7), None)
+        pick_sde_window(2, (0, 7), None)
 
 
 def test_names_of_the_checkpoint_are_left_alone(pipeline, engine):
-    names = [name for name, _ in model_file.checkpoint_tensors(tiny_module().state_dict().items())]
+    names = [name for name, _ in model_file.WEIGHTS.tensors(tiny_module().state_dict().items())]
     names += [source + "weight" for source, _ in model_file.IGNORED_KEYS] + ["nobody.knows.me"]
     sent = {name: torch.tensor(i) for i, name in enumerate(names)}
     assert pipeline.load_weights(iter(sent.items())) == set(sent)
@@ -318,7 +327,7 @@ def test_each_push_is_folded_into_the_checkpoint_anew(folding, engine, tmp_path,
             down, up = (update[f"{name}.lora_{side}.weight"] for side in "AB")
             target = name.removeprefix("transformer.") + ".weight"
             merged[target] = base[target].float() + scaling * up @ down
-        expected = dict(model_file.checkpoint_tensors(merged.items()))
+        expected = dict(model_file.WEIGHTS.tensors(merged.items()))
         assert engine.keys() == expected.keys()
         for source, folded in engine.items():
             assert folded.dtype == torch.float32

@@ -1,4 +1,8 @@
-"""Mistakes in the reference integration: the rows of ``mutants.toml``, and trees of files made of them."""
+"""Mistakes in an integration: the rows of ``mutants.toml``, and trees of files made of them.
+
+The integration is the reference with a package that has everything itself, as one has that a person writes after the
+guide; what rendered packages share is checked as it is.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ from pathlib import Path
 import tomli
 
 REFERENCE = Path(__file__).parents[2] / "reference_bagel"
+SELF_CONTAINED = Path(__file__).parents[1] / "self_contained"
 PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
+SHARED = "verl_omni/pipelines/flow_grpo_runtime"
 FILES = {
     "init": f"{PACKAGE}/__init__.py",
     "model": f"{PACKAGE}/bagel_model.py",
@@ -49,7 +55,7 @@ class Mutant:
         """Return the files with the mistake.
 
         Raises:
-            AnchorError: what it changes is not there, or is no Python any more.
+            AnchorError: what it changes is not there, or is not Python any more.
         """
         changed = dict(files)
         for short, *texts in self.edits:
@@ -84,7 +90,7 @@ def _tuple(value: object) -> object:
 
 @lru_cache(maxsize=1)
 def reference_files() -> dict[str, str]:
-    """Return the reference integration: path -> text, links as `MemoryTree` takes them."""
+    """Return the integration without a mistake: path -> text, links as `MemoryTree` takes them."""
     files = {}
     for path in sorted(REFERENCE.rglob("*")):
         name = path.relative_to(REFERENCE).as_posix()
@@ -92,4 +98,5 @@ def reference_files() -> dict[str, str]:
             files[name] = f"-> {path.readlink()}"
         elif path.is_file():
             files[name] = path.read_text(encoding="utf-8")
-    return files
+    own = {f"{PACKAGE}/{path.name}": path.read_text(encoding="utf-8") for path in SELF_CONTAINED.glob("*.py")}
+    return {**{name: text for name, text in files.items() if not name.startswith(f"{SHARED}/")}, **own}

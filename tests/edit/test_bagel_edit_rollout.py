@@ -19,7 +19,10 @@ def test_every_check_passes(bagel_edit: Path) -> None:
     assert_passes(rolled(bagel_edit / PACKAGE, VERSION), VERSION, "BagelPipeline edit", skipped)
 
 
-MODEL, TRAINING, ROLLOUT = "bagel_edit_model.py", "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"
+MODEL, ROLLOUT = "bagel_edit_model.py", "vllm_omni_rollout_adapter.py"
+SCORING, GUIDANCE, PROMPTS = (
+    f"../flow_grpo_runtime/{name}.py" for name in ("composed_training", "guidance", "prompt_form")
+)
 VELOCITY, WITHOUT = "rollout-wide-velocity", "rollout-without-references-log-prob"
 MISTAKES = {
     "the reference at the noise level of the image": (MODEL, "torch.zeros(1, device", "torch.ones(1, device", VELOCITY),
@@ -30,11 +33,11 @@ MISTAKES = {
                                                "device=device).tril(\n                9\n", VELOCITY),
     "a reference of zeros": (MODEL, "latents = torch.cat((there.to(context.dtype), latents)",
                                          "latents = torch.cat((0 * there.to(context.dtype), latents)", VELOCITY),
-    "an image in the branch without one": (TRAINING, '{**model_inputs, "reference": None}', "model_inputs", VELOCITY),
-    "guidance from the branch with the image": (TRAINING, "start = conditional if image_free is None else image_free",
+    "an image in the branch without one": (SCORING, '{**model_inputs, "reference": None}', "model_inputs", VELOCITY),
+    "guidance from the branch with the image": (GUIDANCE, "start = conditional if image_free is None else image_free",
                                                 "start = conditional", VELOCITY),
     "features that are off by one": (ROLLOUT, "features[1 : len(features) - 1]", "features[2:]", VELOCITY),
-    "an image that neither side sees": (ROLLOUT, 'startswith("dummy_req_id")', 'startswith("")', WITHOUT),
+    "an image that neither side sees": (PROMPTS, 'startswith("dummy_req_id")', 'startswith("")', WITHOUT),
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.upstream, pytest.mark.slow]
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/lifecycle.md").read_text(encoding="utf-8")
 PACKAGE = "verl_omni/pipelines/bagel_scaffold_flow_grpo"
-ROLLOUT = f"{PACKAGE}/vllm_omni_rollout_adapter.py"
+README = "examples/flowgrpo_trainer/bagel_scaffold/README.md"
 
 
 def test_life_of_a_package(warm: None, standin: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
@@ -35,11 +35,9 @@ def test_life_of_a_package(warm: None, standin: Callable[..., Path], scaffold_cl
     _told(_last(printed))
     commit(root, "bagel_scaffold")
 
-    path = root / ROLLOUT
+    path = root / README
     text = path.read_text()
-    mine = text.replace("from typing import", "# Ours.\nfrom typing import", 1)
-    assert mine != text
-    path.write_text(mine)
+    path.write_text(f"{text}\n# Ours.\n")
     commit(root, "an edit")
 
     drift = ("drift", PACKAGE, "--to", "0.30.0")
@@ -53,16 +51,14 @@ def test_life_of_a_package(warm: None, standin: Callable[..., Path], scaffold_cl
     pins.write_text(pinned.replace("vllm-omni==0.27.0rc1", "vllm-omni==0.30.0"))
     commit(root, "vllm-omni 0.30.0")
     printed = run("update", PACKAGE)
-    assert re.search(r"vllm_omni_rollout_adapter\.py\s+changed, merged with your edits", printed)
+    assert re.search(r"README\.md\s+changed, merged with your edits", printed)
     _told(next(line for line in printed.splitlines() if line.startswith("updated ")))
     assert "# Ours.\n" in path.read_text()
-    assert "supports_step_execution = False" in path.read_text()
+    assert "made for vllm-omni 0.30.0" in path.read_text()
     changed = run_git(root, "status", "--porcelain").split()
     assert set(changed[1::2]) == {
-        ROLLOUT,
-        f"{PACKAGE}/scaffold.toml",
         f"{PACKAGE}/scaffold.lock.toml",
-        "examples/flowgrpo_trainer/bagel_scaffold/README.md",
+        README,
     }
     assert run(*drift).splitlines()[-1] == "no fact changed; nothing to do"
 
@@ -73,7 +69,7 @@ def test_life_of_a_package(warm: None, standin: Callable[..., Path], scaffold_cl
         # In a tree of its own: the stand-in's verl_omni cannot be run, and would be taken for the real one.
         alone = root.parent / "alone"
         for file in run_git(root, "ls-files").split():
-            if "bagel_scaffold" in file and not file.startswith("docs/"):
+            if ("bagel_scaffold" in file or "flow_grpo_runtime" in file) and not file.startswith("docs/"):
                 (alone / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / file, alone / file)
         chosen = ("--select", "registration", "--select", "forward", "--select", "rollout-log-probs")
@@ -86,7 +82,7 @@ def test_life_of_a_package(warm: None, standin: Callable[..., Path], scaffold_cl
     printed = run("remove", PACKAGE, "--keep-edited")
     _told(next(line for line in printed.splitlines() if line.startswith("note: edited")))
     tracked = [file for file in run_git(root, "ls-files").split() if "bagel_scaffold" in file]
-    assert [file for file in tracked if (root / file).exists()] == [ROLLOUT]
+    assert [file for file in tracked if (root / file).exists()] == [README]
     path.unlink()
     path.parent.rmdir()
     pins.write_text(pinned)

@@ -22,12 +22,12 @@ def test_every_check_passes(lance: Path) -> None:
 MODEL, TRAINING, ROLLOUT = "lance_model.py", "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"
 ENGINE, VELOCITY = "rollout-engine-float32", "rollout-wide-velocity"
 MISTAKES = {
-    "rows and columns exchanged": (TRAINING, "return grid.expand(", "return grid.flip(-1).expand(", VELOCITY),
+    "rows and columns exchanged": (TRAINING, '"latent_positions": grid', '"latent_positions": grid.flip(-1)', VELOCITY),
     "the image at one position": (MODEL, "F.pad(grid, (1, 0))", "F.pad(0 * grid, (1, 0))", VELOCITY),
     "the last marker where the image begins": (MODEL, "first + 1 + side", "first + 1", VELOCITY),
     "the axes' frequencies in turns": (MODEL, "runs[j * len(runs) // len(exponents)]", "j % 3", VELOCITY),
-    "the prompt without the system message": (ROLLOUT, "return PROMPT_PREFIX + ", "return ", VELOCITY),
-    "the embedding under its second name": (ROLLOUT, '(name.removeprefix("bagel."), tensor)', "(name, tensor)", ENGINE),
+    "the prompt without the system message": (ROLLOUT, "    prefix=PROMPT_PREFIX,\n", "", VELOCITY),
+    "the embedding under its second name": (ROLLOUT, '        second_name="bagel.",\n', "", ENGINE),
 }
 
 

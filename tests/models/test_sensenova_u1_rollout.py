@@ -26,7 +26,7 @@ MODEL, TRAINING, ROLLOUT = "sensenova_u1_model.py", "diffusers_training_adapter.
 MISTAKES = {
     "noise of another scale": (MODEL, "hidden_states = exact.latents * scale", "hidden_states = exact.latents"),
     "the model not told of the noise's scale": (MODEL, "scale / self.config.noise_limit", "scale"),
-    "rows and columns exchanged": (TRAINING, "return grid.expand(", "return grid.flip(-1).expand("),
+    "rows and columns exchanged": (TRAINING, '"latent_positions": grid', '"latent_positions": grid.flip(-1)'),
     "parts of a token in another order": (MODEL, "permute(0, 1, 2, 4, 6, 3, 5)", "permute(0, 1, 4, 2, 6, 3, 5)"),
     "time the other way round": (MODEL, "1 - timestep.float()", "timestep.float()"),
     "no text in the unconditional branch": (

@@ -172,13 +172,13 @@ for file in set(places.values()):
 index = os.path.join(parts, "model.safetensors.index.json")
 with open(index, "w") as file:
     json.dump({"weight_map": places}, file)
-one, other = (model_file.open_checkpoint(folder) for folder in (whole, parts))
+one, other = (model_file.WEIGHTS.open(folder) for folder in (whole, parts))
 assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 for strange in ("../model.safetensors", "absent.safetensors"):
     with open(index, "w") as file:
         json.dump({"weight_map": {**places, "lm_head.weight": strange}}, file)
     try:
-        model_file.open_checkpoint(parts)
+        model_file.WEIGHTS.open(parts)
     except (ValueError, FileNotFoundError) as error:
         print(type(error).__name__, strange in str(error))
 """.replace("MODEL", MODEL)

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import tomli
 
+from scaffold.spec import read_spec
+
 Cli = Callable[..., Any]
 pytestmark = pytest.mark.upstream
 NEW = ("new", "toy", "--pipeline", "BagelPipeline", "--vllm-omni", "0.27.0rc1")
@@ -54,7 +56,7 @@ def test_a_preset_of_the_checkout_counts_and_is_recorded(checkout: Path, scaffol
     path = put(checkout, "presets/bagel.toml", PRESET)
     scaffold_cli(*NEW, "--verl-omni", checkout).success()
     assert spec_of(checkout)["recipe"]["noise_level"] == 0.55
-    assert spec_of(checkout)["cfg"]["parameters"][0]["default"] == 4.0, "the rest is that of its base"
+    assert spec_of(checkout)["cfg"]["defaults"]["cfg_text_scale"] == 4.0, "the rest is that of its base"
     lock = lock_of(checkout)
     assert lock["provenance"]["recipe.noise_level"] == "preset bagel"
     where, digest = lock["overrides"]["presets/bagel.toml"].split()
@@ -153,10 +155,10 @@ def test_folders_and_manifests_of_a_checkout_lead_nowhere_else(
     ("text", "said"),
     [
         ("x = ", "is not TOML"),
-        ("pipelines = 3", "pipelines is no list"),
-        ('manifest = "../x.json"', "manifest is no file name"),
-        ('manifest = ".."', "manifest is no file name"),
-        ('manifest = "a\\u0000.json"', "manifest is no file name"),
+        ("pipelines = 3", "pipelines is not a list"),
+        ('manifest = "../x.json"', "manifest is not a file name"),
+        ('manifest = ".."', "manifest is not a file name"),
+        ('manifest = "a\\u0000.json"', "manifest is not a file name"),
         ('base = "begal"', "no packaged preset is called 'begal'; base is one of bagel"),
         ("[recipes]\n", "a preset has no [recipes]; did you mean recipe?"),
         ("[recipe]\nnoise_levl = 0.5", "a preset has no recipe.noise_levl; did you mean noise_level?"),
@@ -182,7 +184,9 @@ def test_a_preset_to_begin_with(checkout: Path, scaffold_cli: Cli) -> None:
     before = {key: value for key, value in spec_of(checkout).items() if key != "schema"}
     scaffold_cli("remove", checkout / PACKAGE).success()
     said = scaffold_cli("preset", "new", "BagelPipeline", "--vllm-omni", "0.27.0rc1", cwd=checkout).success()
-    assert "next: edit it, then `omni-scaffold new bagel --pipeline BagelPipeline --dry-run`" in said
+    assert (
+        "next: edit it, then `omni-scaffold new bagel --pipeline BagelPipeline --vllm-omni 0.27.0rc1 --dry-run`" in said
+    )
     path = checkout / ".omni-scaffold/presets/bagel.toml"
     text = path.read_text()
     tomli.loads(text)
@@ -199,7 +203,9 @@ def test_a_preset_to_begin_with(checkout: Path, scaffold_cli: Cli) -> None:
     assert path.read_text() == "mine = 1\n"
 
 
-def test_a_preset_to_begin_with_of_a_pipeline_without_one(tmp_path: Path, scaffold_cli: Cli) -> None:
+def test_a_preset_to_begin_with_of_a_pipeline_without_one(
+    tmp_path: Path, scaffold_cli: Cli, rendered: Callable[..., Path]
+) -> None:
     out = tmp_path / "own.toml"
     command = ("preset", "new", "OmniGen2Pipeline", "--vllm-omni", "0.30.0", "--out", out, "--format", "json")
     answer = json.loads(scaffold_cli(*command).success())
@@ -207,4 +213,9 @@ def test_a_preset_to_begin_with_of_a_pipeline_without_one(tmp_path: Path, scaffo
     text = out.read_text()
     assert tomli.loads(text)["pipelines"] == ["OmniGen2Pipeline"]
     assert re.search(r"^# \w+ = .*# vllm-omni's default, vllm_omni/.*:\d+$", text, re.MULTILINE)
+    package = rendered("omnigen2", "--pipeline", "OmniGen2Pipeline", "--vllm-omni", "0.30.0")
+    used = read_spec(next(package.glob("verl_omni/pipelines/*/scaffold.toml"))).spec.sections["recipe"]
+    stated = tomli.loads(re.sub(r"^# ", "", text.partition("[recipe]\n")[2].partition("\n[")[0], flags=re.MULTILINE))
+    assert stated == {name: "?" if used[name] is None else used[name] for name in stated}
+    assert stated["num_inference_steps"] == 50
     assert "say where the preset goes" in scaffold_cli("preset", "new", "OmniGen2Pipeline", cwd=tmp_path).refusal()

@@ -17,10 +17,10 @@ require("torch", "peft")
 
 
 @pytest.fixture
-def copied(reference: Path, tmp_path: Path) -> Path:
-    """Return the package folder in a writable copy of the reference tree, tests and documents left out."""
+def copied(self_contained: Path, tmp_path: Path) -> Path:
+    """Return the package folder in a writable copy of the self-contained tree, tests and documents left out."""
     for name in ("verl_omni", "examples"):
-        shutil.copytree(reference / name, tmp_path / "copy" / name)
+        shutil.copytree(self_contained / name, tmp_path / "copy" / name)
     return next((tmp_path / "copy" / "verl_omni" / "pipelines").iterdir())
 
 

@@ -194,11 +194,11 @@ COPIES = {
 
 
 @pytest.fixture
-def broken(reference: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that copies the reference and edits it; an anchor that is not there is an error."""
+def broken(self_contained: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that edits a copy of the self-contained package; an anchor that is not there is an error."""
 
     def make(edits: tuple[tuple[str, str, str], ...]) -> Path:
-        shutil.copytree(reference, tmp_path / "copy")
+        shutil.copytree(self_contained, tmp_path / "copy")
         folder = next((tmp_path / "copy").glob("verl_omni/pipelines/*/scaffold.toml")).parent
         for file, anchor, text in edits:
             source = (folder / file).read_text(encoding="utf-8")

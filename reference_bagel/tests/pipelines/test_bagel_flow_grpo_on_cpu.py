@@ -140,10 +140,10 @@ def test_padding_changes_nothing():
 
 def write_checkpoint(folder, module, **changes) -> None:
     """Write ``module`` as a checkpoint with the released names, and some tensors changed."""
-    state = {**dict(model_file.checkpoint_tensors(module.state_dict().items())), **changes}
+    state = {**dict(model_file.WEIGHTS.tensors(module.state_dict().items())), **changes}
     state = {name: tensor.contiguous() for name, tensor in state.items()}
     module.config.save_pretrained(str(folder))
-    files = model_file.CHECKPOINT_FILES
+    files = model_file.WEIGHTS.files
     for i, file in enumerate(files):
         save_file({name: state[name] for name in sorted(state)[i :: len(files)]}, folder / file)
 
@@ -317,7 +317,7 @@ def lora_config(**changes) -> LoraConfig:
 @pytest.mark.parametrize("lora", [False, True])
 def test_weights_of_the_actor_reach_the_engine_under_checkpoint_names(pipeline, engine, lora):
     module = tiny_module()
-    expected = dict(model_file.checkpoint_tensors(module.state_dict().items()))
+    expected = dict(model_file.WEIGHTS.tensors(module.state_dict().items()))
     if lora:
         module.add_adapter(lora_config())
     sent = {f"transformer.{name}": tensor for name, tensor in module.state_dict().items() if ".lora_" not in name}
@@ -374,7 +374,7 @@ def test_each_push_is_folded_into_the_checkpoint_anew(folding, engine):
             down, up = (update[f"{name}.lora_{side}.weight"] for side in "AB")
             target = name.removeprefix("transformer.") + ".weight"
             merged[target] = base[target] + 6 / 2 * up @ down
-        expected = dict(model_file.checkpoint_tensors(merged.items()))
+        expected = dict(model_file.WEIGHTS.tensors(merged.items()))
         assert expected and engine.keys() == expected.keys()
         for source, folded in engine.items():
             torch.testing.assert_close(folded, expected[source], rtol=1e-5, atol=1e-6, msg=source)

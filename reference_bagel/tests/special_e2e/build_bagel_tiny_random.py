@@ -30,12 +30,7 @@ from transformers import PreTrainedTokenizerFast, SiglipVisionConfig, SiglipVisi
 from vllm_omni.diffusion.models.bagel.autoencoder import AutoEncoder
 from vllm_omni.diffusion.models.bagel.pipeline_bagel import default_ae_params
 
-from verl_omni.pipelines.bagel_flow_grpo.bagel_model import (
-    CHECKPOINT_FILES,
-    BagelForTraining,
-    BagelTrainingConfig,
-    checkpoint_tensors,
-)
+from verl_omni.pipelines.bagel_flow_grpo.bagel_model import WEIGHTS, BagelForTraining, BagelTrainingConfig
 
 DEFAULT_OUTPUT_DIR = "~/models/tiny-random/BAGEL-MoT"
 WEIGHT_FILES = ("ema.safetensors", "ae.safetensors")
@@ -182,9 +177,9 @@ def build(output_dir: str, seed: int = 42, vocab_size: int = 512) -> None:
         **CONFIG_FILES,
         "vocab_size": len(tokenizer),
         "bos_token_id": tokenizer.convert_tokens_to_ids("<|im_start|>"),
+        "end_of_image": tokenizer.convert_tokens_to_ids("<|vision_end|>"),
         "eos_token_id": tokenizer.convert_tokens_to_ids("<|im_end|>"),
         "start_of_image": tokenizer.convert_tokens_to_ids("<|vision_start|>"),
-        "end_of_image": tokenizer.convert_tokens_to_ids("<|vision_end|>"),
     }
     for name in CONFIG_FILES:
         with open(os.path.join(output_dir, name), "w", encoding="utf-8") as file:
@@ -198,11 +193,9 @@ def build(output_dir: str, seed: int = 42, vocab_size: int = 512) -> None:
             if parameter.ndim == 1:
                 parameter.add_(0.25 * torch.randn_like(parameter))
     weights = other_parts()
-    trained = {name: tensor.contiguous() for name, tensor in checkpoint_tensors(module.state_dict().items())}
-    for i, file in enumerate(CHECKPOINT_FILES):
-        weights.setdefault(file, {}).update(
-            {name: trained[name] for name in sorted(trained)[i :: len(CHECKPOINT_FILES)]}
-        )
+    trained = {name: tensor.contiguous() for name, tensor in WEIGHTS.tensors(module.state_dict().items())}
+    for i, file in enumerate(WEIGHTS.files):
+        weights.setdefault(file, {}).update({name: trained[name] for name in sorted(trained)[i :: len(WEIGHTS.files)]})
     for file, name, shape in EXTRA_TENSORS:
         weights.setdefault(file, {})[name] = 0.02 * torch.randn(fill(shape, known))
     for file, state in weights.items():

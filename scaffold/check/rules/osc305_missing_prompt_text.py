@@ -87,8 +87,12 @@ def _hands_on(function: FunctionModel) -> bool:
     """Whether something is put into the request, or given to a call as the prompt."""
     index = function.file.index
     for target in index.nodes(ast.Subscript, function.node):
-        if isinstance(target.ctx, ast.Store) and function.file.value(target.slice) in _PROMPT:
-            return True
+        if isinstance(target.ctx, ast.Store):
+            key, written = function.file.value(target.slice), ast.unparse(target.value).rpartition(".")[2]
+            # Which entry is the text may be a setting.
+            setting = not isinstance(key, str) and "negative" not in ast.unparse(target.slice)
+            if key in _PROMPT or (setting and written in ("prompt", "prompts")):
+                return True
     if any(isinstance(n.ctx, ast.Store) and n.attr in _PROMPT for n in index.nodes(ast.Attribute, function.node)):
         return True
     for call in function.calls:
@@ -131,6 +135,13 @@ PASSING = (
                 "def pick(self, prompt):",
             ),
         ],
+    ),
+    Example(
+        "put into it by a name that a loop has",
+        rollout=(
+            '["prompt"] = self._decode_prompt(prompt["prompt_token_ids"]',
+            '[next(iter(["prompt"]))] = self._decode_prompt(prompt["prompt_token_ids"]',
+        ),
     ),
     Example(
         "what was made of it beforehand",

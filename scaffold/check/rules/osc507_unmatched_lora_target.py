@@ -57,7 +57,7 @@ def check(package: Package) -> Hits:
                 ends = sorted({name.rpartition(".")[2] for name in paths.modules})
                 near = get_close_matches(target.rpartition(".")[2], ends, n=1)
                 help = f"write {near[0]!r}, or whatever the module is called" if near else "name a module that there is"
-                yield Hit(script, override.span, f"the LoRA target {target!r} is no module of {module.name}", help)
+                yield Hit(script, override.span, f"the LoRA target {target!r} is not a module of {module.name}", help)
 
 
 def _uncollected(script: ShellScript, module: ClassModel, paths: ModulePaths) -> Hits:
@@ -125,7 +125,13 @@ _TABLE = (
     '@block("toy")\n'
 )
 _TARGET = (_TARGETS, f"«{_TARGETS.replace('k_proj_gen', 'k_projection_gen')}»")
+_LOOP = (
+    "        self.q_proj_gen = nn.Linear(hidden, hidden)\n        self.k_proj_gen = nn.Linear(hidden, hidden)\n",
+    '        for name, width in (("q", hidden), ("k", hidden)):\n'
+    '            setattr(self, f"{name}_proj_gen", nn.Linear(width, hidden))\n',
+)
 FAILING = (
+    Example("projections that a loop sets by their names", model=_LOOP, launch=_TARGET),
     Example(
         "blocks that a registry makes",
         model=[(_REGISTERED[0][0], _REGISTERED[0][1] % _TABLE), _REGISTERED[1]],
@@ -171,6 +177,7 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example("the targets of projections that a loop sets", model=_LOOP),
     Example(
         "blocks of a registry that is not in the tree",
         model=[

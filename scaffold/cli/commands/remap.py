@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from scaffold.cli.answer import show_json
+from scaffold.cli.answer import show_json, show_next
 from scaffold.cli.options import Checkpoint, Format, VllmOmni
 from scaffold.errors import ScaffoldError
+from scaffold.reading import expanded
 
 ORDER = 50
 
@@ -58,7 +59,8 @@ def _package(package: str, checkpoint: str | None, vllm_omni: str | None, format
     else:
         print_loading(proof)
         if proof.holds:
-            typer.echo(f"next: `omni-scaffold verify {shlex.quote(package)}`")
+            given = ["--checkpoint", checkpoint] if expanded(checkpoint).is_dir() else []
+            show_next(f"`omni-scaffold verify {shlex.join([package, *given])}`")
     if not proof.holds:
         raise typer.Exit(1)
 
@@ -80,6 +82,6 @@ def _pipeline(pipeline: str, checkpoint: str | None, vllm_omni: str | None, form
             if value is not None
         )
         if found.proof.holds:
-            typer.echo(f"next: `omni-scaffold new MODEL --pipeline {shlex.quote(pipeline)}{options} --out DIR`")
+            show_next(f"`omni-scaffold new MODEL --pipeline {shlex.quote(pipeline)}{options} --out DIR`")
     if not found.proof.holds:
         raise typer.Exit(1)

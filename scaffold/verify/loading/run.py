@@ -81,11 +81,14 @@ def run_child(command: Sequence[str], variables: Mapping[str, str]) -> child_pro
 
 
 def _run(package: Package, location: Path, folder: Path) -> dict[str, Any]:
+    # The top of a pipeline's own package, for which the kit stands in, as for vllm-omni's.
+    beside = str(package.spec.get("upstream", {}).get("module") or "vllm_omni").partition(".")[0]
     job = {
         "module": package.module,
         "root": str(package.root),
         "checkout": package.checkout,
         "kit": str(kit_root()),
+        "beside": beside if beside != "vllm_omni" else None,
         "profile": package.spec.get("target", {}).get("profile") or "main",
         "location": str(location),
         "targets": declared_lists(package).get("target_modules", "all-linear"),

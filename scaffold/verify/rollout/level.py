@@ -178,10 +178,8 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
     Raises:
         NotEstablishedError: something it takes is missing.
     """
-    facts = {**gather_facts(package, environment), "half_module": casts_module(package)}
+    facts = {**gather_facts(package, environment, checkpoint), "half_module": casts_module(package)}
     builder = grown = None
-    if checkpoint is not None and facts.get("ported"):
-        raise NotEstablishedError("a ported package runs on a tiny checkpoint of its own; leave out --checkpoint")
     if facts.get("ported"):
         checkpoint = grown = scratch / "checkpoint"
     elif checkpoint is None:

@@ -20,21 +20,25 @@ it attends to everything.
 
 from __future__ import annotations
 
-import json
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from peft import LoraConfig, get_peft_model_state_dict
-from peft.tuners import lora
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from verl_omni.pipelines.flow_grpo_runtime.composed_module import ComposedModule
+from verl_omni.pipelines.flow_grpo_runtime.released import ReleasedWeights, prefix_rules
+from verl_omni.pipelines.flow_grpo_runtime.sizes import (
+    SavedSizes,
+    lookup,
+    read_json,
+    required,
+    section_or_file,
+    token_id,
+)
 from verl_omni.pipelines.non_diffusers_model_base import NonDiffusersModelBase
 
 # Checkpoint prefix -> training prefix. The table loads the checkpoint, names the weights that are saved, and names
@@ -55,45 +59,16 @@ IGNORED_KEYS: tuple[tuple[str, str], ...] = (
     ("vit_pos_embed.", "image understanding, not used for image generation"),
 )
 
-CHECKPOINT_FILES: tuple[str, ...] = ("ema.safetensors",)
-SAVED_FILE = "ema.safetensors"
-
-
-def to_training_key(name: str) -> str | None:
-    """Name of a checkpoint tensor in BagelForTraining, None where it is ignored on purpose.
-
-    Raises:
-        KeyError: neither table knows the name.
-    """
-    targets: dict[str, str | None] = {**dict(KEY_MAP), **{source: None for source, _ in IGNORED_KEYS}}
-    fitting = [source for source in targets if name == source or (source[-1:] in ("", ".") and name.startswith(source))]
-    if not fitting:
-        raise KeyError(f"checkpoint tensor {name!r} is in neither KEY_MAP nor IGNORED_KEYS of {__name__}")
-    source = max(fitting, key=len)
-    target = targets[source]
-    return None if target is None else target + name[len(source) :]
-
-
-def to_checkpoint_key(name: str) -> str:
-    """Inverse of :func:`to_training_key` for a parameter name of BagelForTraining.
-
-    Raises:
-        KeyError: no rule leads to the name.
-    """
-    for source, target in sorted(KEY_MAP, key=lambda rule: -len(rule[1])):
-        if name.startswith(target):
-            return source + name[len(target) :]
-    raise KeyError(f"no rule of KEY_MAP leads to parameter {name!r}")
-
-
-def checkpoint_tensors(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Give weights of BagelForTraining the checkpoint's names."""
-    for name, tensor in weights:
-        yield to_checkpoint_key(name), tensor
+WEIGHTS = ReleasedWeights(
+    module="BagelForTraining",
+    rules=prefix_rules(KEY_MAP, IGNORED_KEYS),
+    files=("ema.safetensors",),
+    saved="ema.safetensors",
+)
 
 
 @dataclass
-class BagelTrainingConfig:
+class BagelTrainingConfig(SavedSizes):
     """Sizes of the model; the defaults are those of BAGEL-7B-MoT."""
 
     hidden_size: int = 3584
@@ -126,12 +101,6 @@ class BagelTrainingConfig:
         """Side, in pixels, of the image square that one latent token stands for."""
         return self.latent_patch_size * self.vae_downsample
 
-    def save_pretrained(self, save_directory: str) -> None:
-        """Write ``config.json``; :meth:`from_model_path` reads it back to the same values."""
-        os.makedirs(save_directory, exist_ok=True)
-        with open(os.path.join(save_directory, "config.json"), "w", encoding="utf-8") as file:
-            json.dump({_CONFIG_MARK: type(self).__name__, **asdict(self)}, file, indent=2, sort_keys=True)
-
     @classmethod
     def from_model_path(cls, model_path: str) -> BagelTrainingConfig:
         """Read the sizes from a released checkpoint's configuration, or from what :meth:`save_pretrained` wrote.
@@ -140,83 +109,29 @@ class BagelTrainingConfig:
             FileNotFoundError: there is no ``config.json``.
             ValueError: a size that has no default upstream is missing.
         """
-        root = _read_json(model_path, "config.json")
-        if root.get(_CONFIG_MARK) == cls.__name__:
-            return cls(**{field.name: root[field.name] for field in fields(cls)})
-        text = _text_config(model_path, root)
+        root = read_json(model_path, "config.json")
+        saved = cls.saved(root)
+        if saved is not None:
+            return saved
+        text = section_or_file(model_path, root, "llm_config.json", "llm_config")
         return cls(
-            hidden_size=_required(text, "hidden_size", "llm_config.json"),
-            intermediate_size=_required(text, "intermediate_size", "llm_config.json"),
-            num_hidden_layers=_required(text, "num_hidden_layers", "llm_config.json"),
-            num_attention_heads=_required(text, "num_attention_heads", "llm_config.json"),
-            num_key_value_heads=_required(text, "num_key_value_heads", "llm_config.json"),
-            vocab_size=_required(text, "vocab_size", "llm_config.json"),
-            rms_norm_eps=_required(text, "rms_norm_eps", "llm_config.json"),
-            rope_theta=_required(text, "rope_theta", "llm_config.json"),
-            latent_patch_size=_lookup(root, "latent_patch_size", 2),
-            max_latent_size=_lookup(root, "max_latent_size", 32),
-            latent_channel=_lookup(root, "vae_config.z_channels", 16),
-            vae_downsample=_lookup(root, "vae_config.downsample", 8),
-            start_of_image_id=_token_id(
+            hidden_size=required(text, "hidden_size", "llm_config.json"),
+            intermediate_size=required(text, "intermediate_size", "llm_config.json"),
+            num_hidden_layers=required(text, "num_hidden_layers", "llm_config.json"),
+            num_attention_heads=required(text, "num_attention_heads", "llm_config.json"),
+            num_key_value_heads=required(text, "num_key_value_heads", "llm_config.json"),
+            vocab_size=required(text, "vocab_size", "llm_config.json"),
+            rms_norm_eps=required(text, "rms_norm_eps", "llm_config.json"),
+            rope_theta=required(text, "rope_theta", "llm_config.json"),
+            latent_patch_size=lookup(root, "latent_patch_size", 2),
+            max_latent_size=lookup(root, "max_latent_size", 32),
+            latent_channel=lookup(root, "vae_config.z_channels", 16),
+            vae_downsample=lookup(root, "vae_config.downsample", 8),
+            start_of_image_id=token_id(
                 model_path, "<|vision_start|>", root.get("start_of_image_id", cls.start_of_image_id)
             ),
-            end_of_image_id=_token_id(model_path, "<|vision_end|>", root.get("end_of_image_id", cls.end_of_image_id)),
+            end_of_image_id=token_id(model_path, "<|vision_end|>", root.get("end_of_image_id", cls.end_of_image_id)),
         )
-
-
-_CONFIG_MARK = "_training_config"
-
-
-def _read_json(model_path: str, name: str) -> dict:
-    """Read one JSON object beside the weights."""
-    path = os.path.join(model_path, name)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path} is missing; BagelForTraining reads its sizes from there")
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
-
-
-def _text_config(model_path: str, root: dict) -> dict:
-    """Sizes of the language model: the file that the rollout reads, else the section of ``config.json``."""
-    if os.path.isfile(os.path.join(model_path, "llm_config.json")):
-        return _read_json(model_path, "llm_config.json")
-    if isinstance(root.get("llm_config"), dict):
-        return root["llm_config"]
-    raise FileNotFoundError(f"llm_config.json is missing in {model_path}")
-
-
-def _required(config: dict, key: str, name: str):
-    if key not in config:
-        raise ValueError(f"{name} has no {key!r}; BagelForTraining cannot guess it")
-    return config[key]
-
-
-def _lookup(config: dict, path: str, default):
-    """Follow a dotted path; ``default`` is what the rollout pipeline assumes where the entry is missing."""
-    for key in path.split("."):
-        config = config.get(key) if isinstance(config, dict) else None
-        if config is None:
-            return default
-    return config
-
-
-def _token_id(model_path: str, text: str, default: int | None) -> int:
-    """Id of an added token: what the tokenizer's files say, which is what the rollout uses, else ``default``."""
-    for name in ("tokenizer.json", "tokenizer_config.json", "added_tokens.json"):
-        if not os.path.isfile(os.path.join(model_path, name)):
-            continue
-        content = _read_json(model_path, name)
-        for token in content.get("added_tokens") or ():
-            if token.get("content") == text:
-                return int(token["id"])
-        for token_id, token in (content.get("added_tokens_decoder") or {}).items():
-            if token.get("content") == text:
-                return int(token_id)
-        if name == "added_tokens.json" and text in content:
-            return int(content[text])
-    if default is None:
-        raise ValueError(f"no tokenizer file in {model_path} gives the id of {text!r}")
-    return int(default)
 
 
 class RMSNorm(nn.Module):
@@ -521,82 +436,7 @@ class PositionTable(nn.Module):
         return self.pos_embed[position_ids]
 
 
-class LoraLinear(lora.Linear):
-    """PEFT's LoRA layer with the base product accumulated into the update.
-
-    PEFT forms the update, its scaling and the sum as three more tensors of the output's size, which is a tenth of a
-    training step here. Anything but one plain, unwrapped adapter in the input's dtype is left to PEFT.
-    """
-
-    def forward(self, x: Tensor, *args, **kwargs) -> Tensor:
-        """Map ``(…, in_features)`` to ``(…, out_features)``."""
-        name = self.active_adapters[0] if len(self.active_adapters) == 1 else None
-        plain = name in self.lora_A and not (args or kwargs or self.disable_adapters or self.merged)
-        plain = plain and name not in getattr(self, "lora_variant", {}) and not torch.is_autocast_enabled(x.device.type)
-        # A sharding wrapper around one of the matrices shows its weight, and its dtype, only during its own forward.
-        if not plain or {type(self.lora_A[name]), type(self.lora_B[name])} != {nn.Linear}:
-            return super().forward(x, *args, **kwargs)
-        base, down, up = self.base_layer, self.lora_A[name], self.lora_B[name]
-        if type(base) is not nn.Linear or {base.weight.dtype, down.weight.dtype} != {x.dtype} or up.bias is not None:
-            return super().forward(x)
-        rows = x.flatten(0, -2)
-        out = F.linear(down(self.lora_dropout[name](rows)) * self.scaling[name], up.weight, base.bias)
-        # The large product comes last: a layer that is recomputed ends before it, since backward has no use for it.
-        return out.addmm_(rows, base.weight.t()).unflatten(0, x.shape[:-1])
-
-
-def open_checkpoint(model_path: str) -> dict[str, Tensor]:
-    """Map the checkpoint's tensors into memory under training names; nothing is read or copied yet.
-
-    Args:
-        model_path: folder with ema.safetensors.
-
-    Raises:
-        FileNotFoundError: a weight file is missing.
-        KeyError: a tensor is in neither table.
-        ValueError: two tensors lead to one parameter.
-    """
-    state: dict[str, Tensor] = {}
-    for name in CHECKPOINT_FILES:
-        path = os.path.join(model_path, name)
-        if not os.path.isfile(path):
-            raise FileNotFoundError(f"{path} is missing")
-        with safe_open(path, framework="pt", device="cpu") as file:
-            for source in file.keys():  # noqa: SIM118
-                target = to_training_key(source)
-                if target is None:
-                    continue
-                if target in state:
-                    raise ValueError(f"{path}: {source!r} is the second tensor that leads to parameter {target!r}")
-                state[target] = file.get_tensor(source)
-    return state
-
-
-def check_state(expected: dict[str, Tensor], state: dict[str, Tensor], origin: str) -> None:
-    """Compare names and shapes in both directions.
-
-    Raises:
-        ValueError: names every missing, unexpected and mis-shaped tensor (the first ten of each).
-    """
-    problems = {
-        "missing": sorted(to_checkpoint_key(name) for name in expected.keys() - state.keys()),
-        "unexpected": sorted(to_checkpoint_key(name) for name in state.keys() - expected.keys()),
-        "mis-shaped": sorted(
-            f"{to_checkpoint_key(name)} {tuple(state[name].shape)} for {tuple(expected[name].shape)}"
-            for name in expected.keys() & state.keys()
-            if expected[name].shape != state[name].shape
-        ),
-    }
-    found = [
-        f"{len(names)} {kind}: {', '.join(names[:10])}{', …' if len(names) > 10 else ''}"
-        for kind, names in problems.items()
-        if names
-    ]
-    if found:
-        raise ValueError(f"{origin} does not fit BagelForTraining; " + "; ".join(found))
-
-
-class BagelForTraining(NonDiffusersModelBase):
+class BagelForTraining(ComposedModule, NonDiffusersModelBase):
     """Velocity predictor for FlowGRPO training.
 
     Text padding changes nothing: each sample's image tokens stand at that sample's own text length, and padded keys
@@ -605,10 +445,8 @@ class BagelForTraining(NonDiffusersModelBase):
 
     _no_split_modules = ["BagelMoTLayer"]
     _supports_gradient_checkpointing = True
-
-    # Layers that are recomputed whole in the backward pass, from the first on; None is all of them. The others keep
-    # their products and recompute what is cheap: the backward pass begins with them, and frees their memory first.
-    checkpointed_layers: int | None = None
+    config_class = BagelTrainingConfig
+    weights = WEIGHTS
 
     def __init__(self, config: BagelTrainingConfig):
         super().__init__()
@@ -664,106 +502,10 @@ class BagelForTraining(NonDiffusersModelBase):
                 context, latents = layer(context, latents, layout, self._checkpointed_call)
         return (self.llm2vae(self.norm_moe_gen(latents)),)
 
-    def add_adapter(self, adapter_config, adapter_name: str = "default") -> None:
-        """Inject a PEFT adapter; LoRA goes through :class:`LoraLinear`."""
-        # PEFT's way to bring one's own layer for a module type; private by name, kept out of the saved config.
-        if isinstance(adapter_config, LoraConfig):
-            adapter_config._register_custom_module({nn.Linear: LoraLinear})
-        super().add_adapter(adapter_config, adapter_name)
-
-    def load_lora_adapter(self, adapter_path: str, adapter_name: str = "default") -> None:
-        """Start from a LoRA adapter in PEFT's format.
-
-        LoRA goes where the file has matrices: the ``target_modules`` beside them may name more, for VeRL-Omni's export
-        of a sharded checkpoint keeps the last part of each name alone.
-
-        Args:
-            adapter_path: folder with ``adapter_config.json`` and ``adapter_model.safetensors``.
-
-        Raises:
-            FileNotFoundError: one of the two is missing.
-            ValueError: a matrix has no place in this model, a place has no matrix, or their shapes differ.
-        """
-        weights = os.path.join(adapter_path, "adapter_model.safetensors")
-        for path in (os.path.join(adapter_path, "adapter_config.json"), weights):
-            if not os.path.isfile(path):
-                raise FileNotFoundError(f"a LoRA adapter needs {path}")
-        given = {name.removeprefix("base_model.model."): tensor for name, tensor in load_file(weights).items()}
-        config = LoraConfig.from_pretrained(adapter_path)
-        config.inference_mode = False  # so PEFT saves it, and nothing would train
-        config.target_modules = self._endings_of({name.partition(".lora_")[0] for name in given})
-        self.add_adapter(config, adapter_name)
-        own = get_peft_model_state_dict(self, adapter_name=adapter_name, save_embedding_layers=False)
-        wrong = sorted(own.keys() ^ given.keys()) or [name for name in own if own[name].shape != given[name].shape]
-        if wrong:
-            raise ValueError(
-                f"{weights} does not fit this model: {len(wrong)} matrices are missing, unknown or of another shape,"
-                f" such as {wrong[0]}"
-            )
-        with torch.no_grad():
-            for name, matrix in own.items():
-                matrix.copy_(given[name])
-
-    def save_lora_adapter(self, save_directory: str, adapter_name: str = "default") -> None:
-        """Write a LoRA adapter in PEFT's format. The module must not be sharded."""
-        self.peft_config[adapter_name].save_pretrained(save_directory)
-        own = get_peft_model_state_dict(self, adapter_name=adapter_name, save_embedding_layers=False)
-        tensors = {f"base_model.model.{name}": matrix.detach().cpu().contiguous() for name, matrix in own.items()}
-        save_file(tensors, os.path.join(save_directory, "adapter_model.safetensors"), metadata={"format": "pt"})
-
-    def _endings_of(self, names: set[str]) -> list[str]:
-        """The shortest endings of these modules' names that no other module's name has: what PEFT takes as targets."""
-        others = [f".{name}" for name, _ in self.named_modules() if name not in names]
-        found = set()
-        for name in names:
-            parts = name.split(".")
-            endings = (".".join(parts[at:]) for at in range(len(parts) - 1, 0, -1))
-            found.add(next((end for end in endings if not any(o.endswith(f".{end}") for o in others)), name))
-        return sorted(found)
-
     @classmethod
-    def from_pretrained(cls, model_path: str, torch_dtype: torch.dtype = torch.bfloat16, **kwargs) -> BagelForTraining:
-        """Load a checkpoint without allocating it twice.
-
-        The module is built on the meta device and takes the memory-mapped tensors as its parameters, so the pages are
-        shared between processes until something writes to them. Only a change of dtype copies.
-
-        Args:
-            model_path: folder with the configuration and ema.safetensors.
-            torch_dtype: dtype of the parameters.
-
-        Raises:
-            FileNotFoundError, KeyError, ValueError: the checkpoint does not fit; the message names the tensors.
-        """
-        config = BagelTrainingConfig.from_model_path(model_path)
-        state = open_checkpoint(model_path)
+    def complete(cls, config: BagelTrainingConfig, state: dict[str, Tensor]) -> None:
+        """Take the size of the table of positions from the table itself."""
         table = state.get("latent_pos_embed.pos_embed")
         if table is not None:
             # The released configuration is stale here; the table itself decides, as it does in the rollout.
             config.max_latent_size = math.isqrt(table.shape[0])
-        if "embed_tokens.weight" in state:
-            config.vocab_size = state["embed_tokens.weight"].shape[0]
-        with torch.device("meta"):
-            model = cls(config)
-        check_state(model.state_dict(), state, model_path)
-        model.load_state_dict(state, strict=True, assign=True)
-        return model.to(torch_dtype)
-
-    def save_pretrained(self, save_directory: str, safe_serialization: bool = True, **kwargs) -> None:
-        """Write the configuration, and the weights under the checkpoint's own names.
-
-        Adapters are not part of it: the base weights are saved, as they are without any adapter.
-
-        Raises:
-            ValueError: something else than safetensors is asked for.
-        """
-        if not safe_serialization:
-            raise ValueError("BagelForTraining saves safetensors only")
-        self._save_config(save_directory)
-        base = (
-            (name.replace(".base_layer.", "."), tensor)
-            for name, tensor in self.state_dict().items()
-            if ".lora_" not in name
-        )
-        state = {name: tensor.contiguous() for name, tensor in checkpoint_tensors(base)}
-        save_file(state, os.path.join(save_directory, SAVED_FILE), metadata={"format": "pt"})

@@ -18,12 +18,13 @@ Noise schedule, guidance, log-prob convention and SDE window stand here once; bo
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from verl_omni.pipelines.flow_grpo_runtime.guidance import PackedGuidance, resolve_settings
+from verl_omni.pipelines.flow_grpo_runtime.levels import put_levels
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
 # Rate of the schedule's time shift; BagelPipeline uses it whatever the checkpoint's configuration says.
@@ -38,8 +39,20 @@ CFG_DEFAULTS: dict[str, Any] = {
     "cfg_renorm_type": "global",
     "cfg_renorm_min": 0.0,
 }
+CFG_OTHER_NAMES: dict[str, tuple[str, ...]] = {}
 
 RENORMS = ("text_channel", "global", "channel")
+
+# How the branches of guidance are combined.
+GUIDANCE = PackedGuidance(
+    text_scale="cfg_text_scale",
+    image_scale="cfg_img_scale",
+    interval="cfg_interval",
+    renorm_type="cfg_renorm_type",
+    renorm_min="cfg_renorm_min",
+    renorms=("text_channel", "global", "channel"),
+    epsilon=1e-08,
+)
 
 # Room for a prompt where a request does not say ``max_sequence_length``, in tokens.
 MAX_PROMPT_LENGTH = 256
@@ -69,21 +82,11 @@ def bagel_sigmas(num_inference_steps: int) -> list[float]:
     return shift_sigmas(torch.linspace(1, 0, points, dtype=torch.float32))[:-1].tolist()
 
 
-def setup_bagel_sigmas(
+def setup_sigmas(
     scheduler: FlowMatchSDEDiscreteScheduler, num_inference_steps: int, device: str | torch.device | None = None
 ) -> list[float]:
-    """Put the schedule into ``scheduler``; its timesteps become the noise levels themselves, not 1000 times them.
-
-    Returns:
-        The noise levels, as :func:`bagel_sigmas` gives them.
-    """
-    sigmas = bagel_sigmas(num_inference_steps)
-    scheduler.set_shift(1.0)
-    scheduler.set_timesteps(sigmas=sigmas, device=device)
-    # Set afterwards: some diffusers releases ignore ``timesteps`` when ``sigmas`` are given.
-    scheduler.timesteps = scheduler.sigmas[:-1].clone()
-    scheduler.set_begin_index(0)
-    return sigmas
+    """Put the schedule of :func:`bagel_sigmas` into ``scheduler``, and return it."""
+    return put_levels(scheduler, bagel_sigmas(num_inference_steps), device)
 
 
 def resolve_guidance(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,50 +96,9 @@ def resolve_guidance(overrides: Mapping[str, Any]) -> dict[str, Any]:
         overrides: values by name; other names and None are passed over.
 
     Raises:
-        ValueError: the interval is no pair, or the renorm is unknown.
+        ValueError: a value is none of its kind.
     """
-    values = {name: overrides.get(name) for name in CFG_DEFAULTS}
-    values = {name: CFG_DEFAULTS[name] if value is None else value for name, value in values.items()}
-    interval = values["cfg_interval"]
-    if isinstance(interval, str) or not isinstance(interval, Sequence) or len(interval) != 2:
-        raise ValueError(f"cfg_interval must be a pair (low, high), got {interval!r}")
-    values["cfg_interval"] = (float(interval[0]), float(interval[1]))
+    values = resolve_settings(overrides, CFG_DEFAULTS)
     if values["cfg_renorm_type"] not in RENORMS:
         raise ValueError(f"cfg_renorm_type must be one of {RENORMS}, got {values['cfg_renorm_type']!r}")
-    for name, default in CFG_DEFAULTS.items():
-        if isinstance(default, float):
-            values[name] = float(values[name])
     return values
-
-
-def pick_sde_window(
-    size: int | None, window_range: Sequence[int] | None, training_step: int | None
-) -> tuple[int, int] | None:
-    """Steps ``[begin, end)`` that get noise and a log-prob; None means all of them.
-
-    The draw depends on the training step alone: every request, rank and replica of a step has the same window, and
-    over many steps each place in the range comes up about equally often.
-
-    Args:
-        size: number of steps in the window; None or 0 for no window.
-        window_range: ``[low, high)`` in which the window lies; None puts it at the start.
-        training_step: the trainer's ``global_steps``, which it sends with every training request.
-
-    Raises:
-        ValueError: the range leaves a choice and the request does not say its step.
-    """
-    if not size:
-        return None
-    if window_range is None:
-        return 0, int(size)
-    low, latest = int(window_range[0]), int(window_range[1]) - int(size)
-    if latest <= low:
-        return low, low + int(size)
-    if training_step is None:
-        raise ValueError(
-            "a request with noise has no global_steps, from which its SDE window is drawn; training requests have it,"
-            " and validation is to run with val_kwargs.algo.noise_level=0.0"
-        )
-    # Of a seeded generator, random() alone is the same in every version of Python.
-    begin = low + int(random.Random(int(training_step)).random() * (latest - low + 1))
-    return begin, begin + int(size)

@@ -1,0 +1,295 @@
+# Copyright 2026 Bytedance Ltd. and/or its affiliates
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The rollout adapter of a pipeline whose model the training module computes anew, from the prompt's ids."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor
+
+from .encoded import PromptRecorder
+from .engine_weights import SENT, lora_modules, lora_scaling, placeholder_adapter
+from .prompt_form import PromptForm, ensure_text
+from .released import ReleasedWeights
+from .stepped import SteppedPlan, SteppedRollout
+
+
+@dataclass(frozen=True)
+class ComposedPlan(SteppedPlan):
+    """How such a pipeline is rolled out.
+
+    Attributes:
+        pipeline: name of its class, for messages.
+        prompts: what it makes of a text.
+        weights: names and files of the checkpoint.
+        pinned: settings of a request that change what the pipeline generates and that training does not reproduce
+            otherwise.
+        more_steps: by how many the pipeline is asked for more than training takes for the same number.
+        engine_prefix: what the engine puts before every name of the checkpoint.
+        second_name: what it puts there that the pipeline does not know, for it calls modules by a second name.
+        unused: prefixes of the engine's modules that are not trained, one of which a placeholder is bound to; without
+            any it is given a layer that nothing calls.
+        packed_lora: the engine's adapter manager wraps layers of every kind.
+        token_pixels: side of the square that a latent stands for, where the pipeline makes images of few sizes alone.
+        worker_extension: by which LoRA updates reach this adapter, where the engine does not bring them by itself.
+    """
+
+    pipeline: str = ""
+    prompts: PromptForm = field(default_factory=PromptForm)
+    weights: ReleasedWeights | None = None
+    pinned: Mapping[str, Any] = field(default_factory=dict)
+    more_steps: int = 0
+    engine_prefix: str = ""
+    second_name: str = ""
+    unused: tuple[str, ...] = ()
+    packed_lora: bool = True
+    token_pixels: int = 0
+    worker_extension: str = ""
+
+
+class ComposedRollout(SteppedRollout):
+    """Goes before a pipeline of vllm-omni: samples with the SDE scheduler and returns the trajectory of its window."""
+
+    rollout_plan: ClassVar[ComposedPlan]
+
+    tokenizer: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._prompt = PromptRecorder(cast(Any, self), self.rollout_plan.pipeline)
+
+    def forward(self, req: Any) -> Any:
+        """Generate one image; trajectory tensors have a leading batch dimension of 1.
+
+        Raises:
+            ValueError: the request asks for something that training does not reproduce.
+            RuntimeError: the pipeline did not follow the training schedule, or LoRA was not folded.
+        """
+        plan, params = self.rollout_plan, req.sampling_params
+        ensure_text(plan.prompts, self, req, plan.pipeline)
+        extra_args = self._extra_args(params)
+        self._set_guidance(params, extra_args)
+        for name, value in plan.pinned.items():
+            if extra_args.setdefault(name, value) != value:
+                raise ValueError(f"training knows {name}={value!r} alone, the request has {extra_args[name]!r}")
+        steps = self._steps(params, extra_args)
+        self.sde_scheduler.start(**steps)
+        self.begin_inputs(req, steps["noise_level"] > 0.0)
+        params.num_inference_steps = max(1, steps["num_inference_steps"] + plan.more_steps)
+        try:
+            output = self.generate(req)
+        finally:
+            params.num_inference_steps = steps["num_inference_steps"]
+        trajectory = self.sde_scheduler.end()
+        if steps["num_inference_steps"] > 1:  # the warm-up may have any size
+            self._check_size(params, trajectory[0])
+        return self._result(output, trajectory, {} if trajectory[0] is None else self.finish_inputs())
+
+    def generate(self, req: Any) -> Any:
+        """Run the pipeline."""
+        return super().forward(req)  # type: ignore[misc]
+
+    def begin_inputs(self, req: Any, recorded: bool) -> None:
+        """Start to keep what training needs beside the trajectory."""
+        prompts = self.rollout_plan.prompts
+        width = int(req.sampling_params.max_sequence_length or self.rollout_plan.common.MAX_PROMPT_LENGTH)
+        self._prompt.begin(prompts.ids(self.tokenizer, req.prompts[0]) if recorded else None, width)
+
+    def finish_inputs(self) -> dict[str, Tensor]:
+        """What training needs beside the trajectory, by column, with a leading batch dimension of 1."""
+        return self._prompt.finish()
+
+    def _check_size(self, params: Any, latents: Tensor | None) -> None:
+        side = self.rollout_plan.token_pixels
+        if not side or latents is None:
+            return
+        tokens = (params.height // side) * (params.width // side) if params.height and params.width else None
+        if latents.shape[2] != tokens:
+            raise ValueError(
+                f"{self.rollout_plan.pipeline} makes images of few sizes alone, and {params.width}x{params.height} is"
+                " none of them: training would take other positions"
+            )
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
+        """Load checkpoint weights, or the actor's, which come as ``transformer.<training name>``.
+
+        The actor's names go back through the package's rules to the checkpoint's, which the pipeline can place.
+
+        Returns:
+            Names of the engine's parameters that were filled.
+        """
+        named, second = self._checkpoint_names(weights), self.rollout_plan.second_name
+        if second:  # vllm loads an embedding that stands twice under its first name alone
+            named = ((name.removeprefix(second), tensor) for name, tensor in named)
+        filled: set[str] = super().load_weights(named)  # type: ignore[misc]
+        return filled
+
+    def _checkpoint_names(self, weights: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
+        """Give the actor's weights the checkpoint's names; those of the checkpoint are passed on as they are."""
+        plan = self.rollout_plan
+        assert plan.weights is not None
+        own: set[str] = set()
+
+        def training_name(name: str) -> str | None:
+            if name.startswith(SENT):
+                return sent_name(name)
+            own.add(name)
+            return None
+
+        for name, tensor in plan.weights.tensors(weights, training_name):
+            if name in own:
+                own.discard(name)
+                yield name, tensor
+            else:
+                yield plan.engine_prefix + name, tensor
+
+    def checkpoint_folder(self) -> str:
+        """Local folder of the model, which may have been named by its Hub id."""
+        if os.path.isdir(self.od_config.model):
+            return str(self.od_config.model)
+        from huggingface_hub import snapshot_download
+
+        revision = getattr(self.od_config, "revision", None)
+        return str(snapshot_download(self.od_config.model, revision=revision, local_files_only=True))
+
+
+class FoldingRollout(ComposedRollout):
+    """The same with LoRA, which is folded into the engine's weights."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._synced_sums: dict[str, tuple[torch.dtype, Tensor]] = {}
+        self._lora_folded = False
+
+    def forward(self, req: Any) -> Any:
+        """Generate one image; see :meth:`ComposedRollout.forward`."""
+        self._require_folded(req.sampling_params)
+        return super().forward(req)
+
+    def _require_folded(self, params: Any) -> None:
+        extension = self.rollout_plan.worker_extension
+        if extension and getattr(params, "lora_request", None) is not None and not self._lora_folded:
+            raise RuntimeError(
+                "the engine got a LoRA adapter that was not folded into its weights, and would drop most of it; set"
+                f" +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.worker_extension_cls to {extension}"
+            )
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
+        """Load the checkpoint's weights or the actor's, whose sums are kept to recognise a changed base by."""
+        return super().load_weights(self._noting(weights))
+
+    def map_lora_update_to_engine(
+        self, tensors: dict[str, Tensor], peft_config: dict[str, Any]
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Make the actor's LoRA take effect by folding it into the engine's weights.
+
+        The engine keeps the generation weights where its own adapter manager cannot wrap them, and drops an adapter
+        that finds no module without a word. Each push is folded into the checkpoint's weights anew, so nothing adds
+        up; the weights are read from the mapped file and kept nowhere.
+
+        Args:
+            tensors: ``transformer.<training name>.lora_A.weight`` and ``….lora_B.weight``.
+            peft_config: PEFT's configuration as a dictionary.
+
+        Returns:
+            What is left for the engine's adapter manager: one adapter of zeros on a module that is not trained,
+            because the manager insists on binding something.
+
+        Raises:
+            ValueError: the update is not plain LoRA, names a module that the checkpoint does not have, the actor's
+                base weights are not the checkpoint's, or the engine has no module to bind a placeholder to.
+        """
+        scaling, modules = lora_scaling(peft_config), lora_modules(tensors)
+        assert self.rollout_plan.weights is not None
+        base = self.rollout_plan.weights.open(self.checkpoint_folder())
+        unknown = sorted(module for module in modules if sent_name(f"{module}.weight") not in base)
+        if unknown:
+            raise ValueError(f"LoRA on {unknown[0]!r}: the checkpoint has no weight of that name")
+        placeholder = self._placeholder_adapter(peft_config, int(peft_config["r"]))
+        device = next(cast(Any, self).parameters()).device
+
+        def folded() -> Iterable[tuple[str, Tensor]]:
+            for module in sorted(modules):
+                name = sent_name(f"{module}.weight")
+                weight = base[name].to(device)
+                self._require_same(name, weight)
+                down, up = (tensors[f"{module}.lora_{side}.weight"].to(device).float() for side in "AB")
+                yield f"{SENT}{name}", weight.float().addmm(up, down, alpha=scaling)
+
+        if modules and not super().load_weights(folded()):
+            raise ValueError(f"the engine took none of the {len(modules)} weights that LoRA was folded into")
+        self._lora_folded = True
+        return placeholder
+
+    def _placeholder_adapter(self, peft_config: dict[str, Any], rank: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        plan = self.rollout_plan
+        return placeholder_adapter(cast(Any, self), peft_config, packed=plan.packed_lora, unused=plan.unused)
+
+    def _noting(self, weights: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
+        for name, tensor in weights:
+            if name.startswith(SENT):
+                self._synced_sums[sent_name(name)] = tensor.dtype, tensor.sum(dtype=torch.float64)
+            yield name, tensor
+
+    def _require_same(self, name: str, weight: Tensor) -> None:
+        if name not in self._synced_sums:
+            return
+        dtype, synced = self._synced_sums[name]
+        if not torch.allclose(
+            weight.to(dtype).sum(dtype=torch.float64), synced.to(weight.device), rtol=1e-6, atol=1e-6
+        ):
+            raise ValueError(f"the actor's base weight {name!r} is not the checkpoint's to fold LoRA into")
+
+
+def sent_name(name: str) -> str:
+    """Name of a parameter in the training module, from the one under which the actor sends it."""
+    return name.rpartition(SENT)[2].replace(".base_layer.", ".")
+
+
+def in_dtype_of_module(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A hook before a module: cast what it is given to the dtype of its first parameter."""
+    dtype = next(module.parameters()).dtype
+
+    def cast_one(value: Any) -> Any:
+        return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    return tuple(map(cast_one, args)), {name: cast_one(value) for name, value in kwargs.items()}
+
+
+def require_chat_template(holder: Any, prefix: str, suffix: str, behind: str = "") -> None:
+    """Compare the checkpoint's chat template, which the pipeline uses, with the texts that training uses.
+
+    Args:
+        holder: has the template; None where there is none.
+        prefix, suffix: the texts around a prompt.
+        behind: what the pipeline puts behind the template's text.
+
+    Raises:
+        ValueError: they put something else around a prompt.
+    """
+    if holder is None:
+        return
+    turn = [{"role": "user", "content": "a prompt"}]
+    text = holder.apply_chat_template(turn, tokenize=False, add_generation_prompt=True) + behind
+    if text != f"{prefix}a prompt{suffix}":
+        raise ValueError(
+            f"the checkpoint's chat template makes {text!r} of a prompt; PROMPT_PREFIX and PROMPT_SUFFIX say otherwise"
+        )

@@ -1,0 +1,80 @@
+# Copyright 2026 Bytedance Ltd. and/or its affiliates
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a package's ``common.py`` has: what rollout and training of its model must agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+
+@dataclass(frozen=True)
+class CallPlan:
+    """How a pipeline calls its denoiser, and how training may.
+
+    Attributes:
+        method: of the denoiser, that is called.
+        output: key of the prediction in what it returns; None for a tensor, one first in a tuple, or ``sample``.
+        first: the argument that says that no call was made before, where later calls rest on what the first one left
+            in the module; each is then recorded as if it were the first.
+        stacked: samples of a micro-batch share a call where the arguments of each have the same shapes.
+        padded: shorter texts are padded to that, behind their mask.
+        others: the fewest and the most predictions that guidance combines with the conditional one.
+    """
+
+    method: str = "forward"
+    output: str | int | None = None
+    first: str | None = None
+    stacked: bool = False
+    padded: bool = False
+    others: tuple[int, int] = (1, 1)
+
+
+class Common(Protocol):
+    """The names of ``common.py`` that adapters use; a module is one."""
+
+    CFG_DEFAULTS: Mapping[str, Any]
+    CFG_OTHER_NAMES: Mapping[str, tuple[str, ...]]
+    CALLS: CallPlan
+    INCLUDE_LOGPROB_NORMALIZER: bool
+    LEVELS_NEED_SIZE: bool
+
+    def setup_sigmas(
+        self,
+        scheduler: Any,
+        num_inference_steps: int,
+        device: str | torch.device | None = None,
+        latent_size: Sequence[int] | None = None,
+        model_path: str | None = None,
+    ) -> list[float]:
+        """Put the schedule into ``scheduler`` and return it."""
+
+    def resolve_guidance(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """Fill in the defaults of guidance."""
+
+    def guide(
+        self,
+        conditional: torch.Tensor,
+        unconditional: torch.Tensor | None,
+        guidance: Mapping[str, Any],
+        sigma: torch.Tensor | None = None,
+        schedule: Sequence[float] | None = None,
+    ) -> torch.Tensor:
+        """Combine the branches of one step."""
+
+    def to_velocity(self, output: torch.Tensor) -> torch.Tensor:
+        """The velocity d x / d sigma that the denoiser's output stands for."""

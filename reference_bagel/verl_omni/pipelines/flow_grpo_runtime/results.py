@@ -1,0 +1,62 @@
+# Copyright 2026 Bytedance Ltd. and/or its affiliates
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What the engine takes of a rollout, in the form that a release of verl-omni has for it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+
+def enveloped(output: Any, *, carried: Mapping[str, Any], trajectory: Mapping[str, Any], **media: Any) -> Any:
+    """The result of a rollout in the envelope of verl-omni."""
+    from verl_omni.pipelines.diffusion_rollout_output import rollout_output
+
+    return rollout_output(rl=carried, to_cpu=False, **trajectory, **media)
+
+
+def in_custom_output(
+    output: Any,
+    *,
+    media: Any,
+    media_key: str,
+    metadata: Mapping[str, Any] | None,
+    trajectory: Mapping[str, Any],
+    carried: Mapping[str, Any],
+) -> Any:
+    """The result of a rollout as releases of verl-omni take it that have no envelope."""
+    recorded = {name.replace("trajectory_", "all_"): value for name, value in trajectory.items()}
+    custom = {**(output.custom_output or {}), **(metadata or {}), **recorded, **carried}
+    return replace(output, output=media, custom_output=custom)
+
+
+def wrap_post_processor(file: Any, name: str) -> None:
+    """Let the engine's last step of a request take a rollout: upstream's takes media alone.
+
+    Args:
+        file: module of the pipeline, where the engine looks it up.
+        name: of the function there that makes it.
+    """
+    from verl_omni.pipelines.diffusion_rollout_output import wrap_rollout_postprocessor
+
+    make = getattr(file, name)
+
+    @functools.wraps(make)
+    def rollout_post_processor(config: Any) -> Callable[..., Any]:
+        wrapped: Callable[..., Any] = wrap_rollout_postprocessor(make(config))
+        return wrapped
+
+    setattr(file, name, rollout_post_processor)

@@ -1,0 +1,116 @@
+# Copyright 2026 Bytedance Ltd. and/or its affiliates
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Sizes of a model, from the configuration beside its weights."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, fields
+from typing import Any
+
+from typing_extensions import Self
+
+MARK = "_training_config"
+
+
+class SavedSizes:
+    """Goes before a dataclass of sizes: it is saved as ``config.json``, and read back to the same values."""
+
+    def save_pretrained(self: Any, save_directory: str) -> None:
+        """Write ``config.json``; ``from_model_path`` reads it back to the same values."""
+        os.makedirs(save_directory, exist_ok=True)
+        with open(os.path.join(save_directory, "config.json"), "w", encoding="utf-8") as file:
+            json.dump({MARK: type(self).__name__, **asdict(self)}, file, indent=2, sort_keys=True)
+
+    @classmethod
+    def saved(cls, root: dict[str, Any]) -> Self | None:
+        """What :meth:`save_pretrained` wrote; None where ``root`` is a released configuration."""
+        if root.get(MARK) != cls.__name__:
+            return None
+        values = {field.name: root[field.name] for field in fields(cls)}  # type: ignore[arg-type]
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def read_json(model_path: str, name: str) -> dict[str, Any]:
+    """Read one JSON object beside the weights.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    path = os.path.join(model_path, name)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path} is missing; the training module reads its sizes from there")
+    with open(path, encoding="utf-8") as file:
+        found: dict[str, Any] = json.load(file)
+    return found
+
+
+def section_or_file(model_path: str, root: dict[str, Any], name: str, section: str = "") -> dict[str, Any]:
+    """Sizes of a part of the model: the file that the rollout reads, else the section of ``config.json``.
+
+    Raises:
+        FileNotFoundError: there is neither.
+    """
+    if name and os.path.isfile(os.path.join(model_path, name)):
+        return read_json(model_path, name)
+    found = root.get(section) if section else None
+    if isinstance(found, dict):
+        return found
+    lacking = [name] if name else []
+    lacking += [f"section {section} of config.json"] if section else []
+    raise FileNotFoundError(f"{' or '.join(lacking)} is missing in {model_path}")
+
+
+def required(config: dict[str, Any], key: str, name: str) -> Any:
+    """A size that has no default.
+
+    Raises:
+        ValueError: it is not there.
+    """
+    if key not in config:
+        raise ValueError(f"{name} has no {key!r}; the training module cannot guess it")
+    return config[key]
+
+
+def lookup(config: Any, path: str, default: Any) -> Any:
+    """Follow a dotted path; ``default`` is what the rollout pipeline assumes where the entry is missing."""
+    for key in path.split("."):
+        config = config.get(key) if isinstance(config, dict) else None
+        if config is None:
+            return default
+    return config
+
+
+def token_id(model_path: str, text: str, default: int | None) -> int:
+    """Id of an added token: what the tokenizer's files say, which is what the rollout uses, else ``default``.
+
+    Raises:
+        ValueError: there is neither.
+    """
+    for name in ("tokenizer.json", "tokenizer_config.json", "added_tokens.json"):
+        if not os.path.isfile(os.path.join(model_path, name)):
+            continue
+        content = read_json(model_path, name)
+        for token in content.get("added_tokens") or ():
+            if token.get("content") == text:
+                return int(token["id"])
+        for found, token in (content.get("added_tokens_decoder") or {}).items():
+            if token.get("content") == text:
+                return int(found)
+        if name == "added_tokens.json" and text in content:
+            return int(content[text])
+    if default is None:
+        raise ValueError(f"no tokenizer file in {model_path} gives the id of {text!r}")
+    return int(default)

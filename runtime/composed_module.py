@@ -1,0 +1,90 @@
+"""The training module of a model that is computed anew, without the engine's cache."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar, cast
+
+import torch
+from peft import LoraConfig
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from .lora_files import LoraFiles
+from .lora_linear import LoraLinear
+from .released import ReleasedWeights
+
+
+class ComposedModule(LoraFiles):
+    """Goes before ``NonDiffusersModelBase``: loads a released checkpoint, and saves under its names.
+
+    Attributes:
+        config_class: dataclass of the model's sizes.
+        weights: names and files of the checkpoint.
+        checkpointed_layers: layers that are recomputed whole in the backward pass, from the first on; None is all of
+            them. The others keep their products and recompute what is cheap: the backward pass begins with them, and
+            frees their memory first.
+    """
+
+    config_class: ClassVar[Any]
+    weights: ClassVar[ReleasedWeights]
+    checkpointed_layers: int | None = None
+
+    @classmethod
+    def from_pretrained(cls, model_path: str, torch_dtype: torch.dtype = torch.bfloat16, **kwargs: Any) -> Any:
+        """Load a checkpoint without allocating it twice.
+
+        The module is built on the meta device and takes the memory-mapped tensors as its parameters, so the pages are
+        shared between processes until something writes to them. Only a change of dtype copies.
+
+        Args:
+            model_path: the checkpoint's folder.
+            torch_dtype: dtype of the parameters.
+            kwargs: not used.
+
+        Raises:
+            FileNotFoundError, KeyError, ValueError: the checkpoint does not fit; the message names the tensors.
+        """
+        config = cls.config_class.from_model_path(model_path)
+        state = cls.weights.open(model_path)
+        if "embed_tokens.weight" in state:
+            config.vocab_size = state["embed_tokens.weight"].shape[0]
+        given = [name for name in cls.weights.computed if name in state]
+        if given:
+            raise ValueError(f"{model_path} has tensors for {given}, which {cls.__name__} computes")
+        cls.complete(config, state)
+        with torch.device("meta"):
+            model = cast(Any, cls)(config)
+        cls.weights.check(model.state_dict(), state, model_path)
+        model.load_state_dict(state, strict=True, assign=True)
+        return model.to(torch_dtype)
+
+    @classmethod
+    def complete(cls, config: Any, state: dict[str, Tensor]) -> None:
+        """Take over into ``config`` what the tensors decide, and add tensors that the module computes."""
+
+    def add_adapter(self: Any, adapter_config: Any, adapter_name: str = "default") -> None:
+        """Inject a PEFT adapter; LoRA goes through :class:`LoraLinear`."""
+        # PEFT's way to bring one's own layer for a module type; private by name, kept out of the saved config.
+        if isinstance(adapter_config, LoraConfig):
+            adapter_config._register_custom_module({nn.Linear: LoraLinear})
+        super().add_adapter(adapter_config, adapter_name)  # type: ignore[misc]
+
+    def save_pretrained(self: Any, save_directory: str, safe_serialization: bool = True, **kwargs: Any) -> None:
+        """Write the configuration, and the weights under the checkpoint's own names.
+
+        Adapters are not part of it: the base weights are saved, as they are without any adapter.
+
+        Raises:
+            ValueError: something else than safetensors is asked for.
+        """
+        if not safe_serialization:
+            raise ValueError(f"{type(self).__name__} saves safetensors only")
+        self._save_config(save_directory)
+        base = (
+            (name.replace(".base_layer.", "."), tensor)
+            for name, tensor in self.state_dict().items()
+            if ".lora_" not in name
+        )
+        state = {name: tensor.contiguous() for name, tensor in self.weights.tensors(base)}
+        save_file(state, os.path.join(save_directory, self.weights.saved), metadata={"format": "pt"})
