@@ -114,7 +114,7 @@ def test_a_file_that_a_request_may_leave_out_is_taken_where_a_row_has_it(
         inputs = json.loads(row["extra_info"]["inputs"])
         assert inputs == {kind: str(tmp_path / record[kind]) for kind in kinds}
         loop = module(key, "/agent_loop.py", tmp_path, monkeypatch)
-        media = loop.read_media(row["extra_info"])
+        media = loop.LongCatVideoAvatarAgentLoop.read_media(row["extra_info"])
         assert media["audio"] == str(tmp_path / "voice.wav")
         assert ({"image"} if "image" in media else set()) == kinds - {"audio"}
     with pytest.raises(ValueError, match="no audio, which the pipeline needs"):
