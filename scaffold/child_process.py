@@ -11,11 +11,12 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+from scaffold.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -89,8 +90,8 @@ def run(
         TookTooLong: it was ended.
     """
     if cwd is None:
-        with tempfile.TemporaryDirectory(prefix="omni-scaffold-empty-") as folder:
-            return run(command, seconds=seconds, cwd=Path(folder), variables=variables, stdin=stdin)
+        with scratch_folder("empty") as folder:
+            return run(command, seconds=seconds, cwd=folder, variables=variables, stdin=stdin)
     return subprocess.run(
         _found(command),
         input=stdin,

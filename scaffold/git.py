@@ -9,7 +9,6 @@ Objects that are not there stay away: nothing is fetched.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from scaffold import child_process
 from scaffold.errors import ScaffoldError
 from scaffold.reading import LARGEST, read_bytes
+from scaffold.scratch import scratch_folder
 
 TIMEOUT_SECONDS = 30
 
@@ -175,8 +175,7 @@ def _settings(root: Path) -> list[str]:
 def _borrowed(repository: Repository) -> Iterator[Git]:
     """Yield a way to call git that sees the objects, the last commit, the index and the work tree; no configuration."""
     head = _output("rev-parse", "--quiet", "--verify", "HEAD", cwd=repository.top)
-    with tempfile.TemporaryDirectory(prefix="omni-scaffold-git-") as name:
-        folder = Path(name)
+    with scratch_folder("git") as folder:
         for inner in ("refs", "info"):
             (folder / inner).mkdir()
         (folder / "HEAD").write_bytes(head or b"ref: refs/heads/unborn\n")
@@ -190,7 +189,7 @@ def _borrowed(repository: Repository) -> Iterator[Git]:
         yield partial(
             _output,
             variables={
-                "GIT_DIR": name,
+                "GIT_DIR": str(folder),
                 "GIT_WORK_TREE": str(repository.top),
                 "GIT_OBJECT_DIRECTORY": str(repository.common_dir / "objects"),
             },

@@ -1,3 +1,3 @@
 """Whether this process is the console script's: nothing of the tool was replaced, and what it finds may be kept."""
 
-OWN = False
+MAY_CACHE = False

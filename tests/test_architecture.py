@@ -27,7 +27,7 @@ ARROWS = {
     "port": "render source",
     "spec": "checkpoint port remap",
     "grade": "checkpoint inspect port render source spec target upstream",
-    "check": "checkpoint plan spec target upstream",
+    "check": "checkpoint plan source spec target upstream",
     "verify": "checkpoint inspect plan remap spec target upstream",
     "new": "check checkpoint grade inspect plan remap render spec target upstream verify",
     "lifecycle": "check checkpoint grade inspect new plan remap render source spec target upstream",

@@ -15,8 +15,8 @@ from scaffold.check.settings import Settings
 from scaffold.check.suppression import Comments
 from scaffold.check.targets import Target, find_targets, shown_path
 from scaffold.collector import collector_off
+from scaffold.cpu_limit import CpuLimit
 from scaffold.errors import ScaffoldError
-from scaffold.patience import Patience
 
 ALL, EACH = 300.0, 60.0
 """Seconds of processor time for all rules, and for one on one package: far more than the largest checkout takes."""
@@ -50,12 +50,12 @@ def check_targets(targets: Sequence[Target], *, select: Sequence[str] = (), igno
     findings: set[Finding] = set()
     suppressed = files = 0
     packages: list[str] = []
-    patience = Patience(ALL, EACH)
+    cpu_limit = CpuLimit(ALL, EACH)
     for target in targets:
         settings = target.settings
         rules = chosen(tuple(select) or settings.select, (*settings.ignore, *ignore))
         comments = Comments(target, rules)
-        found = {finding for finding in _findings(target, rules, patience) if not _left_out(target, finding)}
+        found = {finding for finding in _findings(target, rules, cpu_limit) if not _left_out(target, finding)}
         shown = {finding for finding in found if not comments.hides(finding)}
         suppressed += len(found) - len(shown)
         findings |= shown
@@ -63,7 +63,7 @@ def check_targets(targets: Sequence[Target], *, select: Sequence[str] = (), igno
             if rule.scope == "comments":
                 about = [
                     _finding(target, rule, hit)
-                    for hit in _run(rule, comments, patience)
+                    for hit in _run(rule, comments, cpu_limit)
                     if target.covers(hit.file.shown)
                 ]
                 findings |= {finding for finding in about if not _left_out(target, finding)}
@@ -78,7 +78,7 @@ def _left_out(target: Target, finding: Finding) -> bool:
     return bool(selectors) and any(fits(selector, find_rule(finding.rule)) for selector in selectors)
 
 
-def _findings(target: Target, rules: Iterable[Rule], patience: Patience) -> Iterator[Finding]:
+def _findings(target: Target, rules: Iterable[Rule], cpu_limit: CpuLimit) -> Iterator[Finding]:
     related: set[str] | None = None
     for rule in rules:
         if rule.scope == "comments":
@@ -86,22 +86,22 @@ def _findings(target: Target, rules: Iterable[Rule], patience: Patience) -> Iter
         if rule.scope == "project":
             if related is None and not target.whole:
                 related = {file.shown for package in target.packages for file in package.related}
-            for hit in _run(rule, target.project, patience):
+            for hit in _run(rule, target.project, cpu_limit):
                 if target.whole or hit.file.shown in (related or ()):
                     if target.covers(hit.file.shown):
                         yield _finding(target, rule, hit)
             continue
         for package in target.packages:
             if rule.applies.to(package):
-                for hit in _run(rule, package, patience):
+                for hit in _run(rule, package, cpu_limit):
                     if target.covers(hit.file.shown):
                         yield _finding(target, rule, hit)
 
 
-def _run(rule: Rule, subject: object, patience: Patience) -> list[Hit]:
+def _run(rule: Rule, subject: object, cpu_limit: CpuLimit) -> list[Hit]:
     try:
         # Rules look at texts and trees in ways of their own, and no count of steps is common to them.
-        with patience.work():
+        with cpu_limit.work():
             return list(rule.check(subject))
     except ScaffoldError:
         raise

@@ -103,7 +103,12 @@ class Folder:
 
 
 def opened_folder(location: Path) -> Path:
-    """Return the folder that is meant: of a repository in a Hub cache the snapshot of ``main``, else the one given."""
+    """Return the folder that is meant: of a repository in a Hub cache the snapshot of ``main``, else the one given.
+
+    A Hub cache of one repository stands for that.
+    """
+    held = sorted(location.glob("models--*/refs/main")) if location.is_dir() else []
+    location = held[0].parents[1] if len(held) == 1 else location
     reference = location / "refs" / "main"
     if location.resolve().name.startswith("models--") and reference.is_file():
         revision = reading.read_text(reference, 200).strip()

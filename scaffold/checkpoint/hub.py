@@ -8,13 +8,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 from scaffold.checkpoint.headers import CheckpointHeaders
 from scaffold.checkpoint.local import Progress, read_local
 from scaffold.errors import ScaffoldError
 from scaffold.resources import install_command
+from scaffold.scratch import scratch_folder
 
 TOTAL_SECONDS = 300.0
 """How long a repository may take, all its files together."""
@@ -43,8 +43,8 @@ def read_hub(location: str, progress: Progress | None = None) -> CheckpointHeade
             f"no such folder here: {location}; asking the Hub needs huggingface_hub",
             hint=install_command("hub"),
         )
-    with tempfile.TemporaryDirectory(prefix="omni-scaffold-hub-") as folder:
-        command = [sys.executable, "-m", "scaffold.checkpoint.hub_copy", location, folder]
+    with scratch_folder("hub") as folder:
+        command = [sys.executable, "-m", "scaffold.checkpoint.hub_copy", location, str(folder)]
         # With telemetry the library asks for more than the repository, and fails where that answer is damaged.
         quiet = environment(HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1")
         try:
@@ -63,6 +63,6 @@ def read_hub(location: str, progress: Progress | None = None) -> CheckpointHeade
         for name, size in answer["sizes"].items():
             if not isinstance(size, int) or not 0 <= size <= LARGEST:
                 raise ScaffoldError(f"{location}: the Hub says that {name} has {str(size)[:40]} bytes")
-            with (Path(folder) / name).open("ab") as stream:
+            with (folder / name).open("ab") as stream:
                 stream.truncate(size)  # a hole stands for the data
         return read_local(Path(answer["folder"]), progress, source=location)

@@ -15,6 +15,8 @@ from scaffold.checkpoint.safetensors_header import LENGTH_BYTES, header_length, 
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_up_to
 
+# Of the components in subfolders, where the weights lie beside them.
+CONFIGS = ("/config.json", "/scheduler_config.json")
 Progress = Callable[[int, int], None]
 
 
@@ -47,6 +49,8 @@ def read_local(location: Path, progress: Progress | None = None, source: str | N
     if not weights:
         names += [name for sub in folder.subfolders() for name in folder.names(sub)]
         weights = weight_names(names)
+    elif not named:
+        names += [name for sub in folder.subfolders() for name in folder.names(sub) if name.endswith(CONFIGS)]
     if not weights:
         raise no_weights(source or str(location), names)
     indexes = {

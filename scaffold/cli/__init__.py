@@ -31,7 +31,7 @@ _MEANT = r"\.? \(?(?:Did you mean|Possible options:) ([^()?]+)[)?]+$"
 def run() -> NoReturn:
     """The console script: `main` in a process that ends with it, so garbage is left for the end to take."""
     gc.disable()
-    own_process.OWN = True
+    own_process.MAY_CACHE = True
     try:
         main()
     finally:

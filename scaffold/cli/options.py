@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli import completion
 from scaffold.errors import ScaffoldError
 
 
@@ -66,7 +67,12 @@ ExportSvg = Annotated[
 ]
 VllmOmni = Annotated[
     str | None,
-    typer.Option("--vllm-omni", metavar="VERSION|WHEEL|DIR", help="vllm-omni to read; fetched once if a version."),
+    typer.Option(
+        "--vllm-omni",
+        metavar="VERSION|WHEEL|DIR",
+        help="vllm-omni to read; fetched once if a version.",
+        autocompletion=completion.versions,
+    ),
 ]
 AllowVersionMismatch = Annotated[
     bool,

@@ -10,15 +10,17 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from scaffold.errors import ScaffoldError
+from scaffold.errors import RefusedError, ScaffoldError
 from scaffold.new.recipe_options import RANK, RecipeOptions, guidance_of, guidance_origin, with_options
 from scaffold.new.request import NewRequest
 from scaffold.printable import printable, printable_command
+from scaffold.reading import expanded
 
 if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
@@ -42,7 +44,7 @@ def ask(request: NewRequest) -> NewRequest:
     """
     from scaffold.inspect import inspect_pipeline
     from scaffold.new import refuse
-    from scaffold.render.names import model_name
+    from scaffold.render.names import model_name, validate_model
     from scaffold.target import Checkout
     from scaffold.upstream import locate, read_registry
 
@@ -52,24 +54,29 @@ def ask(request: NewRequest) -> NewRequest:
         checkout = Checkout.open(verl_omni) if verl_omni is not None else above
         source = locate(request.vllm_omni, checkout_pin=checkout.vllm_omni_pin if checkout is not None else None)
         typer.echo(f"vllm-omni {printable(source.label)}")
-        pipeline = request.pipeline or _pipeline(list(read_registry(source)))
-        report = inspect_pipeline(source, pipeline, task=request.task)
-        refuse(report)
+        keys = list(read_registry(source))
+        while True:
+            pipeline = request.pipeline or _pipeline(keys)
+            report = inspect_pipeline(source, pipeline, task=request.task)
+            try:
+                refuse(report)
+                break
+            except RefusedError as error:
+                if request.pipeline is not None:
+                    raise
+                typer.echo(printable(error.line))
         for name in ("scheduler.steps", "scheduler.shift", "cfg.scales", "prompt.kind"):
             fact = report.fact(f"answers.{name}")
             place = f"{fact.evidence[0].file}:{fact.evidence[0].line}" if fact.evidence else "no place"
             typer.echo(printable(f"{name}: {fact.value} ({fact.confidence}, {place})"))
-        model = typer.prompt("name of the integration", default=model_name(pipeline))
-        checkpoint = (
-            request.checkpoint
-            or typer.prompt("checkpoint, a folder or OWNER/NAME (empty for none)", default="")
-            or None
-        )
+        model = _ask("name of the integration", model_name(pipeline), partial(_accepted, validate_model))
+        question = "checkpoint, a folder or OWNER/NAME (empty for none)"
+        checkpoint = request.checkpoint or _ask(question, "", partial(_accepted, _readable)) or None
         if verl_omni is None and out is None:
             if above is not None and typer.confirm(printable(f"write into the checkout {above.root}"), default=True):
                 verl_omni = str(above.root)
             else:
-                out = typer.prompt("folder to write to", default=f"build/{model}")
+                out = _ask("folder to write to", f"build/{model}", partial(_accepted, _writable))
     except typer.Abort:
         raise KeyboardInterrupt from None
     return replace(request, model=model, pipeline=pipeline, checkpoint=checkpoint, verl_omni=verl_omni, out=out)
@@ -195,13 +202,30 @@ def _lora_rank(spec: IntegrationSpec) -> int | None:
     return None if given == there else given
 
 
-def _fitting(spec: IntegrationSpec, options: RecipeOptions, text: str) -> str:
-    """The text, where the recipe can have it; else the question comes again."""
+def _accepted(check: Callable[[str], object], text: str) -> str:
+    """The text, where a check does not refuse it; else the question comes again."""
     try:
-        with_options(spec, options)
+        check(text)
     except ScaffoldError as error:
         raise typer.BadParameter(printable(error.line)) from None
     return text
+
+
+def _readable(checkpoint: str) -> None:
+    from scaffold.checkpoint import read_checkpoint
+
+    if checkpoint:
+        read_checkpoint(checkpoint)
+
+
+def _writable(folder: str) -> None:
+    if expanded(folder).is_file():
+        raise ScaffoldError(f"{folder} is a file")
+
+
+def _fitting(spec: IntegrationSpec, options: RecipeOptions, text: str) -> str:
+    """The text, where the recipe can have it; else the question comes again."""
+    return _accepted(lambda _: with_options(spec, options), text)
 
 
 def _ask(question: str, default: str, value: Callable[[str], T]) -> T:

@@ -125,11 +125,18 @@ def port_of(
     found = find_denoiser_class(graph, report)
     if found is None:
         return None, None
-    rows, methods = stacked_rows(report), also(graph, report, found)
+    rows, methods = stacked_rows(report), extra_methods(graph, report, found)
     kept = holding_attribute(graph, report, found)
     method = _predicting(report, found)
     port = port_denoiser(
-        source, found.module, found.name, stacked=rows, also=methods, kept=kept, method=method, settings=settings
+        source,
+        found.module,
+        found.name,
+        stacked=rows,
+        extra_methods=methods,
+        kept=kept,
+        method=method,
+        settings=settings,
     )
     return port, (found.module, found.name)
 
@@ -147,7 +154,9 @@ def _own_port(
         return None, None
     kept = Kept(pipeline.module, pipeline.name, "")
     rows = stacked_rows(report)
-    port = port_denoiser(source, *pipeline, stacked=rows, also=[method], kept=kept, method=method, constants=constants)
+    port = port_denoiser(
+        source, *pipeline, stacked=rows, extra_methods=[method], kept=kept, method=method, constants=constants
+    )
     return port, (pipeline.module, pipeline.name)
 
 
@@ -163,7 +172,7 @@ def stacked_rows(report: Report) -> list[tuple[str, str, str | int]]:
     return [(str(row[0]), str(row[1]), row[2]) for row in report.value("checkpoint.stacked") or []]
 
 
-def also(graph: ModuleGraph, report: Report, denoiser: Defined) -> tuple[str, ...]:
+def extra_methods(graph: ModuleGraph, report: Report, denoiser: Defined) -> tuple[str, ...]:
     """Return methods of the denoiser's classes that the pipeline calls beside ``forward``."""
     import ast
 

@@ -42,7 +42,7 @@ def _combines(node: ast.AST, settings: set[object]) -> bool:
     if isinstance(node, ast.Name):
         return node.id in PREDICTED | {"guidance", "torch", "abs", "tuple", "range", "len"}
     if isinstance(node, ast.Attribute):
-        return node.attr in {"lerp", "linalg", "vector_norm", "ndim"}
+        return node.attr in {"lerp", "linalg", "vector_norm", "std", "ndim"}
     if isinstance(node, ast.Subscript):
         if not (isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Constant)):
             return False

@@ -29,6 +29,7 @@ class Loading:
     attribute: str = ""
     established: bool = False
     own: bool = False  # the pipeline is its own denoiser
+    stopped: tuple[str, str] | None = None  # ``file:line`` and reason where it is not established
 
     @property
     def held(self) -> bool:
@@ -52,20 +53,30 @@ def find_loading(facts: Established, source: UpstreamSource) -> Loading:
     known = bool(port.builder)
     if port.own:
         return Loading("", known, own=True)
+    stopped = port.unbuilt if not known else None
     if known and port.streamed:
-        known = _names_pass(facts, port) and _tensors_pass(facts, source)
-    return Loading(port.kept.attribute, known)
+        place = _renamed_at(facts, port) or _changed_at(facts, source)
+        stopped = (place, quoted_line(source, place)) if place is not None else None
+    return Loading(port.kept.attribute, known and stopped is None, stopped=stopped)
 
 
-def _names_pass(facts: Established, port: Port) -> bool:
-    """Tell whether nothing renames or skips the denoiser's weights before its own loader does.
+def quoted_line(source: UpstreamSource, place: str) -> str:
+    """The line at ``file:line`` as a reason why something is left to a person."""
+    file, _, line = place.rpartition(":")
+    lines = source.read(file).splitlines() if line.isdigit() and source.exists(file) else []
+    text = lines[int(line) - 1].strip() if 0 < int(line or 0) <= len(lines) else ""
+    return f"`{text}` is not followed" if text else ""
+
+
+def _renamed_at(facts: Established, port: Port) -> str | None:
+    """Where something renames or skips the denoiser's weights before its own loader does; None where nothing does.
 
     Rows of a table of stacked parameters rename nothing in the port, whose layers have the names of the parts.
     """
     assert port.kept is not None
     attribute, lines = port.kept.attribute, port.loader_lines
     if facts.value("detail.checkpoint.loader_location") is None or facts.value("answers.checkpoint.renames") is None:
-        return False
+        return facts.place("detail.checkpoint.loader_location")
     prefix = f"{attribute}."
     pipeline = facts.report.upstream.module.replace(".", "/") + ".py"
     own = {file for file, _, _ in lines} - {pipeline}
@@ -77,8 +88,8 @@ def _names_pass(facts: Established, port: Port) -> bool:
             continue
         start = str(rule["from"])
         if rule["how"] != "prefix" or not start or start.startswith(prefix) or prefix.startswith(start):
-            return False
-    return True
+            return f"{place[0]}:{place[1]}"
+    return None
 
 
 def _is_apart(port: Port, stacked: str, part: str) -> bool:
@@ -89,28 +100,33 @@ def _is_apart(port: Port, stacked: str, part: str) -> bool:
     return where == at and all(own in fused.parts for fused in layers)
 
 
-def _tensors_pass(facts: Established, source: UpstreamSource) -> bool:
-    """Tell whether the pipeline's loader, and what it calls in its module, hands tensors on as they are."""
-    file, _, line = str(facts.value("detail.checkpoint.loader_location")).rpartition(":")
+def _changed_at(facts: Established, source: UpstreamSource) -> str | None:
+    """Where the pipeline's loader, or what it calls in its module, hands other tensors on; None where it does not."""
+    place = str(facts.value("detail.checkpoint.loader_location"))
+    file, _, line = place.rpartition(":")
     if not source.exists(file):
-        return False
+        return place
     tree = source.tree(file)
     start = next(
         (n for n in walk_tree(tree) if isinstance(n, ast.FunctionDef) and n.name == LOADER and n.lineno == int(line)),
         None,
     )
-    return start is not None and all(_hands_on(node) for node in _reached(ModuleGraph(source), file, start))
+    if start is None:
+        return place
+    graph = ModuleGraph(source)
+    changes = ((where, at) for where, node in _reached(graph, file, start) if (at := _changed_in(node)))
+    return next((f"{where.replace('.', '/')}.py:{at}" for where, at in changes), None)
 
 
-def _reached(graph: ModuleGraph, file: str, start: ast.FunctionDef) -> Iterator[ast.FunctionDef]:
-    """Yield a function and those that it calls by a name that its module binds."""
+def _reached(graph: ModuleGraph, file: str, start: ast.FunctionDef) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield a function and those that it calls by a name that its module binds, each with its module."""
     from scaffold.port.names import Defined, resolve
 
     module = file.removesuffix(".py").replace("/", ".")
     pending, seen = [(module, start)], set()
     while pending:
         where, node = pending.pop()
-        yield node
+        yield where, node
         for call in (n for n in walk_tree(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)):
             assert isinstance(call.func, ast.Name)
             origin = resolve(graph, where, call.func.id)
@@ -122,8 +138,8 @@ def _reached(graph: ModuleGraph, file: str, start: ast.FunctionDef) -> Iterator[
                     pending.append((origin.module, found))
 
 
-def _hands_on(node: ast.FunctionDef) -> bool:
-    """Tell whether pairs of name and tensor leave a function as they come."""
+def _changed_in(node: ast.FunctionDef) -> int:
+    """The line on which pairs of name and tensor leave a function otherwise than they come; 0 where they do not."""
     for inner in walk_tree(node):
         pair: ast.expr | None = None
         if isinstance(inner, ast.Yield):
@@ -131,18 +147,19 @@ def _hands_on(node: ast.FunctionDef) -> bool:
         elif isinstance(inner, ast.GeneratorExp | ast.ListComp):
             pair = inner.elt
         if isinstance(pair, ast.Tuple) and not all(isinstance(part, ast.Name) for part in pair.elts):
-            return False
+            return pair.lineno
         if isinstance(inner, ast.For) and isinstance(inner.target, ast.Tuple):
             names = {part.id for part in inner.target.elts if isinstance(part, ast.Name)}
             stacked = {id(target) for target in _stacked_names(inner)}
             for changed in walk_tree(inner):
                 if isinstance(changed, ast.Name) and isinstance(changed.ctx, ast.Store) and changed.id in names:
                     if changed not in inner.target.elts and id(changed) not in stacked:
-                        return False
+                        return changed.lineno
             weight = ast.unparse(inner.target.elts[-1])
-            if any(_changes(call, weight) for call in walk_tree(inner) if isinstance(call, ast.Call)):
-                return False
-    return True
+            for call in walk_tree(inner):
+                if isinstance(call, ast.Call) and _changes(call, weight):
+                    return call.lineno
+    return 0
 
 
 def _changes(call: ast.Call, weight: str) -> bool:

@@ -81,8 +81,12 @@ def _module(facts: Established, model: str) -> Iterator[Missing]:
 def _weights(facts: Established, model: str, loading: Loading) -> Iterator[Missing]:
     loader, module = facts.place("detail.checkpoint.loader_location"), f"{model}_model.py"
     if not loading.established:
-        yield Missing("loading", "how the denoiser is built from the checkpoint's configuration", facts.place(), module)
-        yield Missing("key_map", "the map from the checkpoint's keys to the module's parameters", loader, module)
+        at, why = loading.stopped or ("", "")
+        because = f": {why}" if why else ""
+        what = "how the denoiser is built from the checkpoint's configuration"
+        yield Missing("loading", what + because, at or facts.place(), module)
+        what = "the map from the checkpoint's keys to the module's parameters"
+        yield Missing("key_map", what + because, at or loader, module)
     if not loading.held:
         what = "the pipeline's names for weights that the actor sends"
         yield Missing("weight_sync", what, loader, "vllm_omni_rollout_adapter.py")
@@ -106,7 +110,9 @@ def _prediction(facts: Established, model: str) -> Iterator[Missing]:
 def _guidance(facts: Established, model: str) -> Iterator[Missing]:
     if not facts.guidance:
         place = facts.place("detail.cfg.location", "detail.cfg.formula", "detail.scheduler.loop_location")
-        yield Missing("guidance", "how the branches of guidance are combined", place, "common.py")
+        stopped = facts.value("detail.cfg.stopped") or {}
+        what, why = "how the branches of guidance are combined", stopped.get("why")
+        yield Missing("guidance", f"{what}: {why}" if why else what, stopped.get("at") or place, "common.py")
 
 
 def _inputs(facts: Established, recording: Recording) -> Iterator[Missing]:
@@ -114,6 +120,7 @@ def _inputs(facts: Established, recording: Recording) -> Iterator[Missing]:
     if recording.calls:
         return
     what = "the denoiser's arguments of both branches, from the micro-batch"
+    what += f": {recording.why}" if recording.why else ""
     place = facts.place("answers.denoiser.method", "detail.scheduler.loop_location")
     if recording.kind is not None and facts.port is not None and facts.port.assumptions:
         read = facts.port.assumptions[0]
@@ -127,4 +134,5 @@ def _rollout(facts: Established, recording: Recording) -> Iterator[Missing]:
     if recording.kind is None:
         step = facts.place("detail.scheduler.step_location", "detail.scheduler.loop_location")
         what = "the stochastic step in place of the pipeline's update, and the trajectory"
+        what += f": {recording.why}" if recording.why else ""
         yield Missing("recording", what, step, adapter)

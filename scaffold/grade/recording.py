@@ -38,6 +38,7 @@ class Recording:
     single: bool = False
     ported: dict[str, Any] | None = None
     calls: bool = False
+    why: str = ""  # the reason why ``kind`` is None
 
     def section(self) -> dict[str, Any]:
         """Return the values of the spec's section ``recording``."""
@@ -56,7 +57,7 @@ def find_recording(facts: Established, source: UpstreamSource | None = None) -> 
         source: the version of vllm-omni; without it no update is replaced.
     """
     if facts.value("detail.request.class") is None and facts.value("detail.request.sizes") is None:
-        return Recording()  # nothing was read of the request
+        return Recording(why="what the pipeline reads of a request was not seen")
     calls = _calls(facts, source)
     arguments = set(facts.value("answers.scheduler.arguments") or ())
     if _told_differences(facts, arguments):
@@ -74,9 +75,10 @@ def find_recording(facts: Established, source: UpstreamSource | None = None) -> 
     if source is not None:
         from scaffold.grade.replaced_update import replaced_update
 
-        ported = replaced_update(facts, source)
-        if ported is not None:
-            return Recording(UPDATE, ported=ported, calls=calls)
+        replaced = replaced_update(facts, source)
+        if isinstance(replaced, dict):
+            return Recording(UPDATE, ported=replaced, calls=calls)
+        return Recording(why=replaced)
     return Recording()
 
 

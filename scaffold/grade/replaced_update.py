@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 PIPELINE, MODULE, FUNCTION = "pipeline", "module", "function"
 # The rollout adapter has these methods itself, and each calls the pipeline's.
-_ADAPTER = frozenset({"__init__", "forward", "load_weights", "map_lora_update_to_engine"})
+_ADAPTER = frozenset({"__init__", "load_weights", "map_lora_update_to_engine"})
 
 
-def replaced_update(facts: Established, source: UpstreamSource) -> dict[str, Any] | None:
-    """Return the function with a step of ours in place of the update, and how the pipeline comes to it.
+def replaced_update(facts: Established, source: UpstreamSource) -> dict[str, Any] | str:
+    """Return the function with a step of ours in place of the update and how the pipeline comes to it, or why not.
 
-    ``holder`` is ``pipeline``: a method of the pipeline or of a class that it inherits from; the adapter overrides it.
-    ``module``: a method of another class, ``class`` of ``module``; the adapter binds it on the instance that the
-    pipeline holds. ``function``: the pipeline calls it by the global name ``function`` of ``module``, where the
-    adapter puts its own while a request runs. None where none of these is established.
+    ``holder`` is ``pipeline``: a method of the pipeline or of a class that it inherits from; the adapter overrides it,
+    or calls it in place of the pipeline's ``forward``. ``module``: a method of another class, ``class`` of ``module``;
+    the adapter binds it on the instance that the pipeline holds. ``function``: the pipeline calls it by the global name
+    ``function`` of ``module``, where the adapter puts its own while a request runs.
     """
     from scaffold.errors import ScaffoldError
     from scaffold.port.region import port_region
@@ -32,17 +32,17 @@ def replaced_update(facts: Established, source: UpstreamSource) -> dict[str, Any
 
     parts, text = facts.value("detail.region.parts"), facts.value("detail.region.method")
     if parts is None or text is None:
-        return None
+        return "no run of plain statements makes the next sample of one prediction and does nothing else"
     graph = ModuleGraph(source)
     place = facts.report.fact("detail.region.method").evidence[0]
     module = place.file.removesuffix(".py").replace("/", ".")
     holder = _holder(graph, facts, module, parts["class"], parts["function"])
     if holder is None:
-        return None
+        return f"`{parts['function']}` is no function that the adapter can stand in for"
     try:
         loop = port_region(graph, module, text, parts["class"], parts)
-    except ScaffoldError:
-        return None
+    except ScaffoldError as error:
+        return error.message
     line = facts.report.fact("detail.region.parts").evidence[0].line
     return {
         "method": parts["function"],

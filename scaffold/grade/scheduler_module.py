@@ -23,7 +23,7 @@ def port_scheduler(source: UpstreamSource, module: str, name: str) -> str:
     """
     from scaffold.port import port_denoiser
 
-    return late_imports(port_denoiser(source, module, name, also=("set_timesteps",)).source)
+    return late_imports(port_denoiser(source, module, name, extra_methods=("set_timesteps",)).source)
 
 
 def late_imports(text: str) -> str:

@@ -37,10 +37,10 @@ def inspect_pipeline(
         ScaffoldError: no such pipeline, or its module cannot be read.
     """
     source, pipeline = with_own_pipeline(source, pipeline)
-    if source.digest and own_process.OWN:
-        from scaffold.inspect.kept import SECONDS, Entry
+    if source.digest and own_process.MAY_CACHE:
+        from scaffold.inspect.report_cache import SECONDS, CachedReport
 
-        entry = Entry(source, pipeline, task)
+        entry = CachedReport(source, pipeline, task)
         report = entry.read()
         if report is None:
             begin = time.process_time()
@@ -53,12 +53,16 @@ def inspect_pipeline(
 
 
 def _with_checkpoint(report: Report, headers: CheckpointHeaders) -> Report:
-    """The report with the names of the checkpoint's files in place of the pattern that the loader streams."""
+    """The report with the checkpoint's files in place of the pattern that the loader streams, and what its
+    configurations say of scheduler and autoencoder where the source does not.
+    """
+    from scaffold.inspect.component_configs import configured
+
     stated, facts = report.fact(FILES), dict(report.facts)
     if STREAMED in (stated.value or ()):
         others = [name for name in stated.value if name != STREAMED]
         facts[FILES] = replace(stated, value=list(dict.fromkeys([*others, *(file.name for file in headers.files)])))
-    return replace(report, facts=facts, headers=headers)
+    return replace(report, facts={**facts, **configured(facts, headers)}, headers=headers)
 
 
 # The symbolic values of one inspection form one graph that is dropped as a whole.
@@ -110,23 +114,23 @@ def _with_references(source: UpstreamSource, target: PipelineTarget, key: str | 
 
 def _executions(source: UpstreamSource, target: PipelineTarget, key: str | None) -> Iterator[Program]:
     """The pipeline executed on a request that gives more and more, then its loops by themselves."""
+    from scaffold.cpu_limit import CpuLimit
     from scaffold.inspect.hidden_loops import hidden_loops
     from scaffold.inspect.program import Program
     from scaffold.inspect.program.program import EXECUTIONS
     from scaffold.inspect.refusals.placeholder import refusal as is_placeholder
-    from scaffold.patience import Patience
 
-    patience = Patience(EXECUTIONS, EXECUTIONS)
+    cpu_limit = CpuLimit(EXECUTIONS, EXECUTIONS)
     # A class for image or video input refuses a request without one, a policy one without an observation.
     for media, everything in ((False, False), (True, False), (True, True)):
         program = Program(source, target, with_media=media, with_everything=everything, key=key)
-        program.patience = patience
+        program.cpu_limit = cpu_limit
         program.run()
         yield program
     if is_placeholder(program):
         return
     for loop in hidden_loops(source, target):
         program = Program(source, target, with_everything=True, key=key)
-        program.patience = patience
+        program.cpu_limit = cpu_limit
         program.run_alone(loop.function, loop.owner, loop.at.file)
         yield program

@@ -7,11 +7,11 @@ import pkgutil
 from functools import cache
 from types import ModuleType
 
+from scaffold.cpu_limit import CpuLimit
 from scaffold.inspect import questions as asked
 from scaffold.inspect.facts import UNKNOWN, Fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.report import ANSWERS, EDIT, Report, Upstream
-from scaffold.patience import Patience
 from scaffold.source.builtin_calls import WRONG
 
 # Seconds of processor time: for all questions, and for one. Real sources take a hundredth of it.
@@ -30,12 +30,12 @@ def answer_all(program: Program) -> Report:
     """Put every question to ``program``; a question that fails leaves its facts unknown, and the report says so."""
     facts: dict[str, Fact] = {}
     failures: dict[str, str] = {}
-    patience = Patience(ALL, EACH)
+    cpu_limit = CpuLimit(ALL, EACH)
     for question in questions():
         for key in question.KEYS:
             facts[key] = UNKNOWN
         try:
-            with patience.work():
+            with cpu_limit.work():
                 facts.update(question.answers(program))
         except (*WRONG, RuntimeError, StopIteration) as error:
             # The source read is anybody's: what was not foreseen in it is unknown, never a wrong answer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from itertools import islice
 
+from scaffold.inspect.facts import Evidence
 from scaffold.inspect.guidance import implied, plain_parts, scale_param
 from scaffold.inspect.program.algebra import options, reach_last, truth_by_parts
 from scaffold.inspect.program.denoising import Denoising
@@ -23,7 +24,9 @@ _MIRRORED = {">": "<", "<": ">", ">=": "<=", "<=": ">="}
 
 
 class UnclearError(Exception):
-    """A value that was not understood."""
+    """A value that was not understood; ``at`` is where it is made."""
+
+    at: Evidence | None = None
 
 
 class Conditions:

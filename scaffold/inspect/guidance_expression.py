@@ -20,7 +20,7 @@ from scaffold.source.values import External, Value
 CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"
 _CASTS = frozenset(("to", "float", "double", "type_as", "contiguous", "clone", "type"))
 _JOINS = frozenset(("stack", "cat"))
-_NORMS = frozenset(("norm", "vector_norm"))
+_NORMS = frozenset(("norm", "vector_norm", "std"))
 
 
 class Writer(Numbers):
@@ -49,6 +49,13 @@ class Writer(Numbers):
         Raises:
             UnclearError: anything in it is neither arithmetic nor a choice that is understood.
         """
+        try:
+            return self._tensor(node, facts)
+        except UnclearError as error:
+            error.at = error.at or getattr(node, "at", None)
+            raise
+
+    def _tensor(self, node: Value, facts: Facts) -> ast.expr:
         if self._is_prediction(node):
             return self._named(node)
         if isinstance(node, Choice):
@@ -90,25 +97,29 @@ class Writer(Numbers):
             return _torch("lerp", [self._either(arg, facts) for arg in node.args])
         if name == "where" and external and len(node.args) == 3:
             return self._choice(Choice(node.args[1:], node.args[0], at=node.at), facts)
-        if name in _NORMS and node.args:
+        if name in _NORMS:
             return self._norm(node, facts)
         raise UnclearError
 
     def _norm(self, node: Call, facts: Facts) -> ast.expr:
-        """A norm: of each sample as a whole, or along dimensions that are counted from the last."""
+        """A norm or a deviation: along dimensions that are counted from the last; a norm of each sample as a whole."""
         given = {key: default_of(value) for key, value in node.kwargs.items()}
-        if len(node.args) != 1 or set(given) - {"dim", "keepdim"} or MISSING in given.values():
+        of = [node.func.base, *node.args] if isinstance(node.func, Attr) else node.args
+        if len(of) != 1 or set(given) - {"dim", "keepdim"} or MISSING in given.values():
             raise UnclearError
         dims = given.get("dim")
         dims = [dims] if isinstance(dims, int) else dims
+        deviates = node.name == "std"
+        if dims is None and deviates:
+            raise UnclearError
         if dims is not None and not (given.get("keepdim") is True and all(d < 0 for d in dims)):
             raise UnclearError
-        taken = self.tensor(node.args[0], facts)
+        taken = self.tensor(of[0], facts)
         self.places.append(node.at)
         along: ast.expr = ast.Tuple([ast.Constant(d) for d in dims or ()], ast.Load())
         if dims is None:
             along = ast.parse(f"tuple(range(1, {CONDITIONAL}.ndim))", mode="eval").body
-        call = _torch("linalg.vector_norm", [taken])
+        call = _torch("std" if deviates else "linalg.vector_norm", [taken])
         call.keywords = [ast.keyword("dim", along), ast.keyword("keepdim", ast.Constant(True))]
         return call
 

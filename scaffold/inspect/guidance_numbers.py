@@ -7,7 +7,7 @@ from typing import Any
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.guidance import number_of, truth
-from scaffold.inspect.guidance_conditions import Conditions, Facts, UnclearError
+from scaffold.inspect.guidance_conditions import COMPARED, Conditions, Facts, UnclearError
 from scaffold.inspect.guidance_scales import effective, named_scales
 from scaffold.inspect.program.algebra import options, same
 from scaffold.inspect.program.denoising import Denoising
@@ -32,7 +32,7 @@ class Numbers(Conditions):
         self.places: list[Evidence | None] = []
 
     def scalar(self, node: Value, facts: Facts) -> ast.expr:
-        """A number that the request decides: a setting, a constant, arithmetic of them.
+        """A number that the request decides: a setting, a constant, arithmetic of them, or how two of them compare.
 
         Raises:
             UnclearError: it is made of anything else.
@@ -43,6 +43,9 @@ class Numbers(Conditions):
         if isinstance(node, Op) and node.op in ARITHMETIC and len(node.args) == 2:
             left, right = (self.scalar(arg, facts) for arg in node.args)
             return ast.BinOp(left, ARITHMETIC[node.op], right)
+        if isinstance(node, Op) and node.op in COMPARED and len(node.args) == 2:
+            left, right = (self.scalar(arg, facts) for arg in node.args)
+            return ast.Compare(left, [COMPARED[node.op]], [right])
         if isinstance(node, (Param, Choice)) or (isinstance(node, Op) and node.op == "or"):
             return self._setting(node)
         raise UnclearError

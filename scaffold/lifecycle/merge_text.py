@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from scaffold import git
 from scaffold.child_process import TookTooLong
 from scaffold.errors import ScaffoldError
+from scaffold.scratch import scratch_folder
 
 OPEN, CLOSE = b"<<<<<<< ", b">>>>>>> "
 _MANY = 128
@@ -34,8 +33,7 @@ def merge_text(mine: bytes, base: bytes, new: bytes, *, labels: tuple[str, str, 
     Raises:
         ScaffoldError: there is no git, or it refuses, as it does for binary content.
     """
-    with tempfile.TemporaryDirectory(prefix="omni-scaffold-") as name:
-        folder = Path(name)
+    with scratch_folder("merge") as folder:
         for file, content in (("mine", mine), ("base", base), ("new", new)):
             (folder / file).write_bytes(content)
         options = [word for label in labels for word in ("-L", label)]

@@ -46,6 +46,7 @@ class NewResult:
     report: Report | None
     notes: tuple[str, ...]
     filled: str | None = None
+    checkpoint: str | None = None
 
     @property
     def from_here(self) -> str:
@@ -173,7 +174,7 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
             filled = loaded(files, package_path(spec), key, request.checkpoint, notes)
     if checkout is not None:
         notes += uncommitted_notes(plan)
-    return NewResult(spec, plan, report, tuple(notes), filled)
+    return NewResult(spec, plan, report, tuple(notes), filled, request.checkpoint)
 
 
 def _dated_as_there(spec: IntegrationSpec, root: Path) -> IntegrationSpec:

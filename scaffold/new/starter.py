@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scaffold.checkpoint import CheckpointHeaders
 from scaffold.printable import printable
 from scaffold.render.filters import toml
 from scaffold.spec.preset import EMPTY, Preset
@@ -12,6 +14,8 @@ from scaffold.spec.sections.recipe import DEFAULTS
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report
+    from scaffold.spec import SpecRequest
+    from scaffold.upstream import UpstreamSource
 
 # Facts that a preset is asked for where the source does not say: key of [architecture], fact, an example.
 _ASKED = (
@@ -24,17 +28,34 @@ _ASKED = (
 _LORA = {"rank": 64, "alpha": 128}
 
 
-def starter(report: Report, preset: Preset) -> str:
+def starter(request: SpecRequest, source: UpstreamSource) -> str:
     """Return the text of a preset that changes nothing until something in it is uncommented.
 
     Args:
-        report: the pipeline.
-        preset: the packaged preset of the pipeline, which it goes on from; one without values where there is none.
+        request: report, names and profile that `new` would have; its preset is what this one goes on from.
+        source: the version of vllm-omni.
     """
-    return "\n".join(line.rstrip() for line in _lines(report, preset)) + "\n"
+    recipe = _recipe(request, source)
+    return "\n".join(line.rstrip() for line in _lines(request.report, request.preset, recipe)) + "\n"
 
 
-def _lines(report: Report, preset: Preset) -> Iterator[str]:
+def _recipe(request: SpecRequest, source: UpstreamSource) -> Mapping[str, Any]:
+    """The values of the recipe that `new` puts into a package, composed or ported."""
+    from scaffold.errors import ScaffoldError
+    from scaffold.grade import launch
+    from scaffold.grade.decide import compose
+    from scaffold.grade.established import Established
+    from scaffold.spec.build import SpecBuilder, sources_of
+
+    try:
+        return compose(request, source).spec.sections["recipe"]
+    except ScaffoldError:
+        builder = SpecBuilder(sources_of(request, CheckpointHeaders("no checkpoint", (), ()), "", {}))
+        builder.fill("recipe", partial(launch.recipe, facts=Established(request.report, None)))
+        return builder.sections["recipe"]
+
+
+def _lines(report: Report, preset: Preset, recipe: Mapping[str, Any]) -> Iterator[str]:
     pipeline = report.upstream.pipeline
     key = report.value("detail.pipeline.registry_key") or pipeline
     yield f"# What no source tells about {printable(pipeline)} of vllm-omni {printable(report.upstream.label)}."
@@ -57,9 +78,8 @@ def _lines(report: Report, preset: Preset) -> Iterator[str]:
     yield from _guidance(report, preset)
     yield ""
     yield "[recipe]"
-    for name, value in DEFAULTS.items():
-        own = preset.value("recipe", name)
-        yield _entry(name, value if own is None else own)
+    for name in DEFAULTS:
+        yield _entry(name, recipe.get(name), "" if recipe.get(name) is not None else "no source says it")
     yield ""
     yield "[lora]"
     for name, rank in _LORA.items():

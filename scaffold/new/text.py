@@ -12,6 +12,7 @@ from scaffold.grade import grade_of, is_ported
 from scaffold.grade.proof import RUN
 from scaffold.new.plan import NewResult
 from scaffold.new.recorded import from_here
+from scaffold.reading import expanded
 from scaffold.spec import IntegrationSpec
 
 
@@ -102,7 +103,9 @@ def _conclusion(result: NewResult, written: tuple[str, ...] | None) -> str:
     first = "once VeRL-Omni carries that" if result.spec.value("grade.refuses") else "to train"
     lines.append(f"{first}: {from_here(root, str(result.spec.value('target.example_readme')))}")
     package = _word(result.from_here)
-    lines.append(f"next: `omni-scaffold check {package}`, then `omni-scaffold verify {package}`")
+    loaded = result.checkpoint is not None and not str(result.filled).startswith("not known")
+    given = f" --checkpoint {_word(result.checkpoint)}" if loaded and expanded(str(result.checkpoint)).is_dir() else ""
+    lines.append(f"next: `omni-scaffold check {package}`, then `omni-scaffold verify {package}{given}`")
     return "\n".join(lines)
 
 

@@ -56,10 +56,18 @@ class Building:
         return f"{CONFIG}.load_file(" in self.text
 
 
+@dataclass(frozen=True)
+class Unbuilt:
+    """Why it is not known how a pipeline builds its denoiser: ``file:line`` and the reason."""
+
+    at: str
+    why: str
+
+
 def building_of(
     graph: ModuleGraph, pipeline: Defined, attribute: str, denoiser: Defined, settings: Mapping[str, Any] | None = None
-) -> Building | None:
-    """Return how a pipeline builds what it keeps in an attribute; None where its source cannot be followed.
+) -> Building | Unbuilt:
+    """Return how a pipeline builds what it keeps in an attribute, or what stops whoever follows its source.
 
     Args:
         graph: modules of the source.
@@ -71,17 +79,19 @@ def building_of(
     owners = list(owners_of(graph, pipeline))
     found = next(methods_named(owners, "__init__"), None)
     if found is None:
-        return None
-    owner, _ = found
+        return Unbuilt("", f"{pipeline.name} has no constructor of its own")
+    owner, constructor = found
     # Only methods of the module whose names the function will see.
     owners = [entry for entry in owners if entry.info.name == owner.info.name]
     scope = Scope(graph, owner.info)
+    stopped = UnclearError()
     for build in (_followed, partial(_flattened, settings=settings)):
         try:
             return build(scope, owners, attribute, denoiser)
-        except UnclearError:
-            continue
-    return None
+        except UnclearError as error:
+            stopped = error if error.line or not stopped.line else stopped
+    what = f"`{stopped.statement}` is not followed" if stopped.line else f"`{stopped}` is not known to training"
+    return Unbuilt(f"{owner.info.file}:{stopped.line or constructor.lineno}", what)
 
 
 def _followed(scope: Scope, owners: Sequence[Owner], attribute: str, denoiser: Defined) -> Building:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import copy
+from typing import Any
 
 from scaffold.port.call_arguments import arguments_of
 from scaffold.port.names import Defined, External, Scope
 from scaffold.port.own_names import name_of
-from scaffold.port.slicing import CONFIG, UnclearError
+from scaffold.port.slicing import CONFIG, UnclearError, following
 from scaffold.source.syntax import is_docstring, keyword_of, walk_tree
 
 SOURCES = "weights_sources"
@@ -25,6 +26,10 @@ class Maker(ast.NodeTransformer):
         self.scope, self.held, self.denoiser = scope, f"self.{attribute}", denoiser
         self.streamed = False
         self.filled = ""  # the method of the denoiser to which the pipeline hands weights
+
+    def visit(self, node: ast.AST) -> Any:
+        with following(node):
+            return super().visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | list[ast.stmt]:
         sources = self._folder(node)

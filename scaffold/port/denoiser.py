@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.collector import collector_off
 from scaffold.errors import ScaffoldError
-from scaffold.port.building import Building, building_of
+from scaffold.port.building import Building, Unbuilt, building_of
 from scaffold.port.building_calls import without_file_checks
 from scaffold.port.checkpointed import CALLED, checkpoint_layers
 from scaffold.port.constant_tables import constant_tables
@@ -38,7 +38,7 @@ def port_denoiser(
     name: str,
     *,
     stacked: Sequence[Row] = (),
-    also: Sequence[str] = (),
+    extra_methods: Sequence[str] = (),
     kept: Kept | None = None,
     method: str = "forward",
     settings: Mapping[str, Any] | None = None,
@@ -51,10 +51,10 @@ def port_denoiser(
         module: dotted name of the module that has the class.
         name: the class.
         stacked: rows ``(parameter, part, shard)`` of the pipeline's loader, used where the denoiser's own has none.
-        also: names of methods to keep beside those that ``forward`` leads to.
+        extra_methods: names of methods to keep beside those that ``forward`` leads to.
         kept: where the pipeline keeps the denoiser: how it is built and how it takes weights is taken over then, as
             far as all of it has a counterpart.
-        method: the one that predicts, where that is known; it must be among ``also`` if it is not ``forward``.
+        method: the one that predicts, where that is known; it must be among ``extra_methods`` if it is not ``forward``.
         settings: of the engine's table of a model's own settings, those that the package fixes; None where it fixes
             none.
         constants: given where the class is the pipeline itself, which is its own model: arguments of the method that
@@ -68,17 +68,20 @@ def port_denoiser(
     if not isinstance(origin, Defined) or graph.find(origin.module) is None:
         raise ScaffoldError(f"{module} in vllm-omni {source.label} has no class {name}")
     own = own_model(graph, origin, method, constants) if constants is not None else None
-    request = _Request(graph, source.version or source.label, origin, tuple(stacked), frozenset(also), method, own)
+    request = _Request(
+        graph, source.version or source.label, origin, tuple(stacked), frozenset(extra_methods), method, own
+    )
+    building, unbuilt = None, None
     if own is not None:
         building = Building(own.builder, origin.module, streamed=True) if own.builder else None
-    else:
-        building = (
-            building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin, settings) if kept else None
-        )
+    elif kept is not None:
+        found = building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin, settings)
+        building, unbuilt = (found, None) if isinstance(found, Building) else (None, found)
     streams = building is not None and building.streamed
     run = request.run(building, building is not None and (building.streamed or building.handed))
     if building is not None and not run.loads:
         building, run = None, request.run(None, False)
+        unbuilt = Unbuilt("", f"{name} has no loader, and modules inside of it have")
     if run.engine.gaps and run.builder:
         # What is missing may be missing of these alone: they are left out then.
         bare = request.run(None, False)
@@ -120,6 +123,7 @@ def port_denoiser(
         checkpointed=checkpointed.layers,
         kept=kept,
         builder=run.builder,
+        unbuilt=(unbuilt.at, unbuilt.why) if unbuilt is not None else None,
         streamed=streams and bool(run.builder),
         handed=building is not None and building.handed and bool(run.builder),
         reads=building is not None and building.reads and bool(run.builder),
@@ -159,14 +163,14 @@ class _Request:
     version: str
     origin: Defined
     stacked: tuple[Row, ...]
-    also: frozenset[str]
+    extra_methods: frozenset[str]
     method: str
     own: OwnModel | None = None
 
     def run(self, building: Building | None, loads: bool, *functions: tuple[str, str]) -> _Run:
         """Port it with functions beside it, each given as the module whose names it sees and its text."""
         engine = Engine(self.graph, self.version, list(self.stacked))
-        engine.attributes |= self.also - NEVER
+        engine.attributes |= self.extra_methods - NEVER
         engine.predicts = self.origin, self.method
         if self.own is not None:
             engine.files.replace(self.origin.module, self.own.tree)

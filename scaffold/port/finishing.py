@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-import tempfile
-from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
 from scaffold.render.formats.python import SETTINGS, run_ruff
+from scaffold.scratch import scratch_folder
 
 # Rules of the target that are mended; what is left of them is upstream's style, and is named in the text.
 _RULES = "E,F,UP,B,I,G"
@@ -23,8 +22,8 @@ def finish(text: str) -> str:
     Raises:
         ScaffoldError: it does not parse or uses a name that it does not bind: a defect of the port.
     """
-    with tempfile.TemporaryDirectory(prefix="omni-scaffold-") as folder:
-        path, settings = Path(folder) / "port.py", Path(folder) / "ruff.toml"
+    with scratch_folder("port") as folder:
+        path, settings = folder / "port.py", folder / "ruff.toml"
         path.write_text(text, encoding="utf-8", newline="\n")
         settings.write_text(SETTINGS, encoding="utf-8")
         common = ["--no-cache", "--config", str(settings)]

@@ -10,7 +10,7 @@ from scaffold.port.building_calls import placed
 from scaffold.port.call_arguments import arguments_of
 from scaffold.port.names import Defined, Scope
 from scaffold.port.own_names import assigned_by, name_of
-from scaffold.port.slicing import Owner, UnclearError, methods_named, own_names
+from scaffold.port.slicing import Owner, UnclearError, following, methods_named, own_names
 from scaffold.port.surroundings import surrounds
 from scaffold.source.syntax import walk_tree, without_docstring
 
@@ -72,7 +72,11 @@ class Flattener:
         return next((method for _, method in methods_named(self.owners, func.attr)), None)
 
     def _block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-        return [found for statement in statements for found in self._statement(statement, statements)]
+        written: list[ast.stmt] = []
+        for statement in statements:
+            with following(statement):
+                written += self._statement(statement, statements)
+        return written
 
     def _statement(self, node: ast.stmt, beside: Sequence[ast.stmt]) -> list[ast.stmt]:
         if isinstance(node, ast.With) and all(surrounds(self.scope, item, beside) for item in node.items):

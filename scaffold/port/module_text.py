@@ -20,7 +20,10 @@ from scaffold.source.syntax import walk_tree
 
 def module_text(engine: Engine, header: str) -> str:
     """Return the whole module, not yet formatted."""
-    texts = {origin: _definition(engine, origin) for origin in engine.order}
+    texts: dict[Defined, str] = {}
+    while len(texts) < len(engine.order):  # a class's decorator may be the first that names something
+        texts = {origin: _definition(engine, origin) for origin in list(engine.order)}
+        engine.run()
     left = {name for text in texts.values() for name in _asked_for(text)}
     for origin in engine.ported:
         texts[origin] += "".join(_joined(engine, engine.classes[origin], left))

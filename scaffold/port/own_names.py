@@ -35,4 +35,6 @@ def assigned_by(statements: Sequence[ast.stmt]) -> set[str]:
             if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     found |= assigned_in(target)
+            elif isinstance(node, ast.With):
+                found |= {name for item in node.items for name in assigned_in(item.optional_vars or ast.Constant(0))}
     return found

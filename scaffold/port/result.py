@@ -87,6 +87,7 @@ class Port:
         context_module: dotted name of the module that has this context; empty where it is not read.
         state: what its classes keep from one call to the next.
         builder: name of the function that builds the denoiser as the pipeline does; empty where that is unknown.
+        unbuilt: ``file:line`` and reason where it is unknown; None where nobody looked.
         kept: where the pipeline keeps the denoiser; None where that is unknown.
         streamed: whether the engine streams the checkpoint to the pipeline, which hands it on to the denoiser.
         handed: whether the pipeline hands the weights to the denoiser's own loader by itself.
@@ -117,6 +118,7 @@ class Port:
     checkpointed: tuple[str, ...] = ()
     kept: Kept | None = None
     builder: str = ""
+    unbuilt: tuple[str, str] | None = None
     streamed: bool = False
     handed: bool = False
     reads: bool = False

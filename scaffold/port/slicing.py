@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from scaffold.port.own_names import assigned_by, assigned_in, name_of, names_read
@@ -16,7 +17,25 @@ _DEPTH = 6
 
 
 class UnclearError(Exception):
-    """The statements cannot be followed."""
+    """The statements cannot be followed.
+
+    Attributes:
+        line: of the statement that stops it; 0 where it is none of the source's.
+        statement: its first line.
+    """
+
+    line, statement = 0, ""
+
+
+@contextmanager
+def following(node: ast.AST) -> Iterator[None]:
+    """Name a statement as the one that stops, where it does."""
+    try:
+        yield
+    except UnclearError as error:
+        if not error.line and isinstance(node, ast.stmt) and hasattr(node, "lineno"):
+            error.line, error.statement = node.lineno, ast.unparse(node).splitlines()[0]
+        raise
 
 
 @dataclass
@@ -81,7 +100,8 @@ class Follower:
 
     def _block(self, statements: Sequence[ast.stmt], part: _Slice) -> None:
         for statement in reversed(statements):
-            self._statement(statement, part)
+            with following(statement):
+                self._statement(statement, part)
 
     def _statement(self, node: ast.stmt, part: _Slice) -> None:
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
@@ -106,6 +126,14 @@ class Follower:
             if body.kept or orelse.kept:
                 part.kept.append(ast.If(node.test, body.kept[::-1] or [ast.Pass()], orelse.kept[::-1]))
                 part.wanted |= body.wanted | orelse.wanted | names_read(node.test)
+        elif isinstance(node, ast.With) and all(map(_opens, node.items)):
+            inner = _Slice(set(part.wanted))
+            self._block(node.body, inner)
+            if inner.kept:
+                part.kept.append(ast.copy_location(ast.With(node.items, inner.kept[::-1]), node))
+                part.wanted |= inner.wanted - assigned_by([ast.With(node.items, [])])
+                for item in node.items:
+                    part.wanted |= names_read(item.context_expr)
         elif isinstance(node, (ast.With, ast.Try, ast.For, ast.While, ast.Match)):
             if assigned_by([node]) & part.wanted or self._inside(node):
                 raise UnclearError(type(node).__name__)
@@ -172,6 +200,15 @@ class Follower:
                 inner.wanted |= names_read(given)
         part.kept += inner.kept
         part.wanted |= inner.wanted
+
+
+def _opens(item: ast.withitem) -> bool:
+    """Tell whether ``with`` opens a file, under a plain name or none."""
+    call, name = item.context_expr, item.optional_vars
+    opened = (isinstance(call, ast.Call) and name_of(call.func) == "open") or (
+        isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "open"
+    )
+    return opened and (name is None or isinstance(name, ast.Name))
 
 
 def own_names(method: ast.FunctionDef, start: str) -> list[ast.stmt]:

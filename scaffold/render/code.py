@@ -32,9 +32,9 @@ def function(value: Any) -> str:
     return _statements(value, (ast.FunctionDef, ast.AsyncFunctionDef), "one function")
 
 
-def import_line(value: Any) -> str:
-    """Return ``value`` unchanged when it is one import."""
-    return _statements(value, (ast.Import, ast.ImportFrom), "one import")
+def import_line(value: Any, beside: str = "") -> str:
+    """Return ``value`` unchanged when it is one import, perhaps of the package that the module ``beside`` lies in."""
+    return _statements(value, (ast.Import, ast.ImportFrom), "one import", beside.partition(".")[0])
 
 
 def module(value: Any) -> str:
@@ -44,7 +44,7 @@ def module(value: Any) -> str:
     return text
 
 
-def _statements(value: Any, kinds: tuple[type[ast.stmt], ...], wanted: str) -> str:
+def _statements(value: Any, kinds: tuple[type[ast.stmt], ...], wanted: str, beside: str = "") -> str:
     text = _text(value, wanted)
     tree = _parsed(textwrap.dedent(text), "exec", wanted)
     body = getattr(tree, "body", [])
@@ -54,7 +54,7 @@ def _statements(value: Any, kinds: tuple[type[ast.stmt], ...], wanted: str) -> s
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         for name in names:
-            if name.partition(".")[0] not in IMPORTABLE:
+            if name.partition(".")[0] not in {*IMPORTABLE, beside}:
                 raise ValueError(f"{_shown(text)} is not {wanted} that may import {name}")
     return text
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from scaffold.cpu_limit import CpuLimit
 from scaffold.errors import ScaffoldError
-from scaffold.patience import Patience
 from scaffold.render.names import validate_model
 from scaffold.render.rendered import RenderedFile
 from scaffold.render.runtime import with_runtime
@@ -19,7 +19,7 @@ SUFFIX = ".jinja"
 LINK_SUFFIX = ".link"
 BLOCKS = "blocks"
 PLACEHOLDERS = ("_package_", "_model_")
-PATIENCE_SECONDS = 30.0
+CPU_SECONDS = 30.0
 """Processor time for all templates of a package: many times what the packaged ones take."""
 OVERLAYS = {"port": "ported"}  # section to the folder whose templates are rendered in place of the others
 
@@ -61,12 +61,12 @@ def render(
     root = (templates or templates_root()).resolve()
     sources = Sources(root)
     env = environment(sources)
-    patience = Patience(PATIENCE_SECONDS, PATIENCE_SECONDS)
+    cpu_limit = CpuLimit(CPU_SECONDS, CPU_SECONDS)
     placeholders = _placeholders(context)
     files: dict[str, RenderedFile] = {}
     overlay = next((folder for section, folder in OVERLAYS.items() if section in context), None)
     for name in _template_names(root, overlay):
-        with patience.work():
+        with cpu_limit.work():
             text = render_template(env, sources, name, context)
         if not text.strip():
             continue

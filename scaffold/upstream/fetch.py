@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
-import shutil
-import tempfile
 import zipfile
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.progress import step
 from scaffold.reading import open_regular, read_text
+from scaffold.scratch import scratch_folder
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.pip import run_pip
 
@@ -52,7 +51,8 @@ def fetch_wheel(distribution: str, version: str) -> Path:
 def _fetched(distribution: str, version: str, folder: Path, *, again: bool) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder))
+        opened = contextlib.ExitStack()
+        staging = opened.enter_context(scratch_folder("fetch", folder))
     except OSError as error:
         raise ScaffoldError(
             f"cannot write the cache folder {folder}: {error.strerror}", hint="set OMNI_SCAFFOLD_CACHE"
@@ -78,7 +78,7 @@ def _fetched(distribution: str, version: str, folder: Path, *, again: bool) -> P
     except OSError as error:
         raise ScaffoldError(f"cannot write into {folder}: {error.strerror}", hint="set OMNI_SCAFFOLD_CACHE") from None
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        opened.close()
 
 
 def problem_with(wheel: Path) -> str | None:

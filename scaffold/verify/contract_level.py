@@ -7,7 +7,6 @@ import os
 import secrets
 import selectors
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,10 +18,11 @@ from scaffold import child_process
 from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.resources import kit_root
+from scaffold.scratch import scratch_folder
 from scaffold.verify.catalogue import ContractEntry, catalogue
+from scaffold.verify.child.contained import start_contained
 from scaffold.verify.child.devices import hidden
 from scaffold.verify.child.isolation import is_over, last_words
-from scaffold.verify.child.leftovers import MARK, end_process
 from scaffold.verify.other_diffusers import installed_diffusers, other_diffusers
 from scaffold.verify.package import Package, declared_lists, model_names
 from scaffold.verify.request import VerifyRequest
@@ -67,7 +67,7 @@ def run_contract_level(
         "declared": declared_lists(package),
         "models": model_names(package),
         "upstream": upstream_loop(package),
-        "checkpoint": None if request.checkpoint is None else str(request.checkpoint),
+        "checkpoint": str(request.checkpoint) if request.checkpoint and "port" not in package.spec else None,
         "sizes_seconds": SIZES_SECONDS,
         "processes": max(1, min(4, os.cpu_count() or 1)),
     }
@@ -77,7 +77,7 @@ def run_contract_level(
     for entry in sorted(entries, key=lambda entry: entry.diffusers not in (None, installed)):
         groups.setdefault(None if entry.diffusers == installed else entry.diffusers, []).append(entry)
     with ExitStack() as stack:
-        job["ported"], job["half"] = _recorded(package, stack, entries)
+        job["ported"], job["half"] = _recorded(package, stack, entries, request.checkpoint)
         hosts = []  # all of them before the first is read: most of a host's time goes into its imports
         for release, group in groups.items():
             path = None
@@ -117,7 +117,7 @@ def _recording_failed(entries: Sequence[ContractEntry], results: dict[str, Check
 
 
 def _recorded(
-    package: Package, stack: ExitStack, entries: Sequence[ContractEntry]
+    package: Package, stack: ExitStack, entries: Sequence[ContractEntry], checkpoint: Path | None
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """Where a ported package's tiny checkpoint and rollouts lie, in float32 and in half precision.
 
@@ -134,8 +134,8 @@ def _recorded(
     if any(needed.values()):
         from scaffold.verify.rollout.recording import recorded
 
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="omni-scaffold-recording-"))
-        found |= recorded(package, Path(folder), [dtype for dtype in needed if needed[dtype]])
+        folder = stack.enter_context(scratch_folder("recording"))
+        found |= recorded(package, folder, [dtype for dtype in needed if needed[dtype]], checkpoint)
     return found["float32"], found["bfloat16"]
 
 
@@ -209,10 +209,10 @@ def _from_event(entry: ContractEntry, event: dict[str, Any]) -> CheckResult:
 def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[Iterator[dict[str, Any]]]:
     """Start a host and give its events; an import that fails to end, and a host that dies, are events too."""
     token = secrets.token_hex(16)
-    with tempfile.TemporaryDirectory(prefix="omni-scaffold-verify-") as folder:
+    with scratch_folder("verify") as folder:
         contracts = [asdict(entry) for entry in entries]
-        log = Path(folder, "host.log")
-        process = start_host({**job, "token": token, "logs": folder, "contracts": contracts}, log)
+        log = folder / "host.log"
+        process = start_host({**job, "token": token, "logs": str(folder), "contracts": contracts}, log)
         try:
             yield _events(process, token, log, sum(entry.seconds for entry in entries))
         finally:
@@ -245,31 +245,29 @@ class HostProcess:
 def start_host(job: dict[str, Any], log: Path) -> HostProcess:
     """Start ``child/host.py`` in a session of its own, its output going to ``log``."""
     reader, writer = os.pipe()
-    mark = secrets.token_hex(8)  # of the processes, which see it; the token is the host's own
     with log.open("wb") as output:
-        process = child_process.start(
+        process = start_contained(
             [sys.executable, str(HOST), str(writer)],
             cwd=log.parent,
-            variables=_environment(mark),
+            variables=environment_for_package(),
             stdin=child_process.PIPE,
             stdout=output,
             stderr=child_process.SAME_AS_OUTPUT,
             inherited=(writer,),
-            own_session=True,
         )
     os.close(writer)
     assert process.stdin is not None
     with suppress(BrokenPipeError):
         process.stdin.write(json.dumps(job).encode())
         process.stdin.close()
-    return HostProcess(reader, lambda: end_process(process, mark), lambda: process.poll() is None)
+    return HostProcess(reader, process.end, lambda: process.poll() is None)
 
 
-def _environment(mark: str) -> dict[str, str]:
+def environment_for_package() -> dict[str, str]:
     """What the package's processes are given of the user's environment: no token and no secret is among it."""
     given = child_process.environment()
     kept = {name: value for name, value in given.items() if name in PASSED_ON or name.startswith("OMNI_SCAFFOLD_")}
-    changes = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", MARK: mark}
+    changes = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     return hidden({**kept, **changes})
 
 

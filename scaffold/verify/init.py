@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,10 @@ def _of_code(sources: list[tuple[str, ast.Module]]) -> dict[str, _Found]:
     found: dict[str, _Found] = {}
     sets_times = False
     for file, tree in sources:
+        for path, number in _paths(tree):
+            if re.fullmatch(r"[\w./-]+\.(safetensors|bin|pth?)", path):
+                found.setdefault("weights", _Found(path, f"{file}:{number}"))
         for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                if re.fullmatch(r"[\w./-]+\.(safetensors|bin|pth?)", node.value):
-                    found.setdefault("weights", _Found(node.value, f"{file}:{node.lineno}"))
             if isinstance(node, ast.Assign):
                 sets_times |= any(isinstance(t, ast.Attribute) and t.attr == "timesteps" for t in node.targets)
     if not sets_times:
@@ -110,12 +111,31 @@ def _files(sources: list[tuple[str, ast.Module]]) -> Iterator[tuple[_Found, dict
                     if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and _is_size(line):
                         default = "no default" if line.value is None else ast.unparse(line.value)
                         sizes.setdefault(line.target.id, _Found(default, f"{file}:{line.lineno}"))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                beside = node.value.endswith(("scheduler_config.json", "index.json"))
-                if re.fullmatch(r"[\w./-]+\.json", node.value) and not beside:
-                    names.setdefault(node.value, _Found(node.value, f"{file}:{node.lineno}"))
+        for path, number in _paths(tree):
+            if re.fullmatch(r"[\w./-]+\.json", path) and not path.endswith(("scheduler_config.json", "index.json")):
+                names.setdefault(path, _Found(path, f"{file}:{number}"))
     for number, name in enumerate(names.values()):
         yield name, sizes if number == 0 else {}
+
+
+def _paths(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield each text with its line, behind the texts of folders that a path is joined of."""
+    before: dict[int, str] = {}
+    for node in ast.walk(tree):
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("path.join"):
+            parts = node.args
+        while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            parts = [node.right, *parts]
+            node = node.left
+        texts = [part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "" for part in parts]
+        for at, part in enumerate(parts):
+            known = list(takewhile(bool, reversed(texts[:at])))
+            if known:
+                before.setdefault(id(part), "".join(f"{folder}/" for folder in reversed(known)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield before.get(id(node), "") + node.value, node.lineno
 
 
 def _is_dataclass(node: ast.ClassDef) -> bool:
@@ -132,7 +152,7 @@ def _is_read_class(node: ast.AST) -> bool:
 
 
 def _is_size(line: ast.AnnAssign) -> bool:
-    return ast.unparse(line.annotation).startswith(("int", "tuple[int"))
+    return ast.unparse(line.annotation).startswith(("int", "tuple[int")) or ast.unparse(line.annotation) == "tuple"
 
 
 def _columns(sources: list[tuple[str, ast.Module]]) -> dict[str, str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import zipfile
 from importlib import metadata
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.reading import open_file
+from scaffold.scratch import scratch_folder
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.fetch import fetch_wheel
 
@@ -36,17 +35,14 @@ def other_diffusers(version: str) -> Path:
     wheel = fetch_wheel(DISTRIBUTION, version)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".unzip-", dir=folder.parent))
-        try:
+        with scratch_folder("unzip", folder.parent) as staging:
             with open_file(wheel) as stream, zipfile.ZipFile(stream) as archive:
                 archive.extractall(staging)
-            # Another process may have been faster; both folders are the same.
-            staging.replace(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+            try:
+                staging.replace(folder)
+            except OSError:  # another process may have been faster; both folders are the same
+                if not folder.is_dir():
+                    raise
     except (OSError, zipfile.BadZipFile) as error:
         raise ScaffoldError(f"{wheel.name} cannot be unzipped into {folder.parent}: {error}") from None
     return folder

@@ -120,17 +120,18 @@ def upstream_bases(folder: Path, inside: Path) -> Iterator[tuple[str, str]]:
             tree = parse(read_text(file, inside=inside))
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
             continue
-        imported = {
-            alias.asname or alias.name: (node.module, alias.name)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_MODELS)
-            for alias in node.names
-        }
+        imported: dict[str, str] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            elif isinstance(node, ast.Import):
+                imported |= {alias.asname: alias.name for alias in node.names if alias.asname}
         for node in tree.body:
             for base in node.bases if isinstance(node, ast.ClassDef) else ():
-                if isinstance(base, ast.Name) and base.id in imported:
-                    module, name = imported[base.id]
-                    yield str(module), name
+                first, _, rest = ast.unparse(base).partition(".")
+                module, _, name = f"{imported.get(first, first)}.{rest}".rstrip(".").rpartition(".")
+                if module.startswith(_MODELS):
+                    yield module, name
 
 
 def declared_lists(package: Package) -> dict[str, list[str]]:

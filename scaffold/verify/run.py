@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from scaffold.checkpoint.folder import opened_folder
 from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded
 from scaffold.resources import install_command
@@ -40,7 +41,7 @@ def verify(
 
     Args:
         package: folder of the package, rendered or written by hand.
-        checkpoint: folder of a checkpoint that the package loads; a composed one takes its configuration, shrunk.
+        checkpoint: folder of a checkpoint that the package loads, and whose configuration the tiny model takes, shrunk.
         level: ``contract``; ``rollout`` for both; ``train`` for the trainer alone.
         select: ids of the contracts to run; empty for all.
         training: what level ``train`` is to do; its defaults where None.
@@ -50,7 +51,7 @@ def verify(
         ScaffoldError: wrong use: no such package, checkpoint or contract, or no torch to run it with.
     """
     opened = open_package(package)
-    folder = None if checkpoint is None else expanded(checkpoint)
+    folder = None if checkpoint is None else opened_folder(expanded(checkpoint))
     if folder is not None and not folder.exists():
         raise ScaffoldError(f"no such folder here: {checkpoint}", hint="--checkpoint takes one that is on this machine")
     configs = (*opened.declared.files, "config.json", "transformer/config.json")
@@ -62,9 +63,7 @@ def verify(
     _known([name for name in select if name != CHECKPOINT], level)
     if level == "train":
         return _train(opened, str(package), VerifyRequest(opened.folder, None, level, tuple(select)), training, tell)
-    # A ported package runs on a tiny checkpoint of its own.
-    taken = None if folder is None or "port" in opened.spec else folder.resolve()
-    request = VerifyRequest(opened.folder, taken, level, tuple(select))
+    request = VerifyRequest(opened.folder, None if folder is None else folder.resolve(), level, tuple(select))
     if level == "rollout":
         from scaffold.verify.rollout import level as rollout
 

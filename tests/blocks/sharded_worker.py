@@ -31,7 +31,7 @@ from torch.distributed.fsdp.wrap import _or_policy, lambda_auto_wrap_policy, tra
 WRAPPER = "_fsdp_wrapped_module."
 
 
-class Bench:
+class EngineUnderTest:
     """Makes modules and inputs of the plan, and compares sharded modules with unsharded ones."""
 
     def __init__(self, plan: Mapping[str, Any], rank: int, world: int):
@@ -193,7 +193,7 @@ def gather_fsdp2(wrapped: nn.Module, like: Mapping[str, Tensor]) -> dict[str, Te
     return {name: full(p.grad) for name, p in wrapped.named_parameters() if p.grad is not None}
 
 
-def fsdp1(bench: Bench) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+def fsdp1(bench: EngineUnderTest) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """Yield the scenarios of FSDP1."""
 
     def train(dtype: torch.dtype) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def fsdp1(bench: Bench) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     yield "collect", collect
 
 
-def fsdp2(bench: Bench) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+def fsdp2(bench: EngineUnderTest) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """Yield the scenarios of FSDP2."""
 
     def train(lora: bool) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def main(rank: int, world: int, folder: Path, group: str) -> None:
         world_size=world,
         timeout=timedelta(seconds=60),
     )
-    bench = Bench(json.loads((folder / "plan.json").read_text(encoding="utf-8")), rank, world)
+    bench = EngineUnderTest(json.loads((folder / "plan.json").read_text(encoding="utf-8")), rank, world)
     found: dict[str, Any] = {}
     for name, scenario in {"fsdp1": fsdp1, "fsdp2": fsdp2}[group](bench):
         try:

@@ -168,7 +168,7 @@ def test_a_rule_without_end_is_given_up(reference: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(engine, "EACH", 0.3)
     monkeypatch.setattr(engine, "chosen", lambda *_: [find_rule("OSC708")._replace(check=endless)])
     told = under_limits(lambda: refused(lambda: check_paths([next(reference.glob("verl_omni/pipelines/*"))])))
-    assert "OSC708 fails on bagel_flow_grpo: OutOfPatienceError" in told
+    assert "OSC708 fails on bagel_flow_grpo: CpuLimitError" in told
     assert "leave the rule out with --ignore OSC708" in told
 
 

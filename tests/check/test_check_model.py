@@ -18,7 +18,8 @@ from scaffold.check.model.package import Package
 from scaffold.check.model.project import Project
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.tree import MemoryTree
-from scaffold.check.model.values import UNKNOWN, known
+from scaffold.check.model.values import known
+from scaffold.source.values import UNKNOWN
 
 FOLDER = "verl_omni/pipelines/one_flow_grpo"
 MARK = "from verl_omni.pipelines.model_base import DiffusionModelBase\n"
@@ -139,7 +140,10 @@ def test_container_with_an_unknown_element() -> None:
 
 
 def test_deep_expression_is_unknown() -> None:
-    file = file_of("-" * 90 + "1")
+    chain = "X0 = 1\n" + "".join(f"X{at + 1} = X{at}\n" for at in range(2_000))
+    near = file_of(chain + "X20")
+    assert near.value(last(near)) == 1
+    file = file_of(chain + "X2000")
     assert file.value(last(file)) is UNKNOWN
 
 

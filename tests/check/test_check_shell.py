@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scaffold.check.model.shell import ShellScript
-from scaffold.check.model.values import UNKNOWN
+from scaffold.source.values import UNKNOWN
 
 FOLDER = "examples/flowgrpo_trainer/toy"
 BROKEN = ["'", '"', "$(", "${", "a\\", "`", "(((", "<<EOF\n", "x=(", "\\\r\n", "\x00", "é=1 ü.a=2"]

@@ -71,6 +71,18 @@ def test_completion_knows_commands_and_options(scaffold_child: Cli) -> None:
     assert found == ["remap", "remove"]
     found = scaffold_child(COMP_WORDS="omni-scaffold check --stat", COMP_CWORD="2", **asked).out.split()
     assert found == ["--statistics"]
+    found = scaffold_child(COMP_WORDS="omni-scaffold check --select OSC52", COMP_CWORD="3", **asked).out.split()
+    assert "OSC524" in found
+    assert all(name.startswith("OSC52") for name in found)
+
+
+@pytest.mark.upstream
+def test_completion_knows_pipelines_and_versions(scaffold_child: Cli) -> None:
+    asked = {"_OMNI_SCAFFOLD_COMPLETE": "complete_bash"}
+    words = "omni-scaffold inspect --vllm-omni 0.30.0 SenseN"
+    assert scaffold_child(COMP_WORDS=words, COMP_CWORD="4", **asked).out.split() == ["SenseNovaU1Pipeline"]
+    words = "omni-scaffold inspect --vllm-omni 0.28"
+    assert {"0.28.0rc1", "0.28.0"} <= set(scaffold_child(COMP_WORDS=words, COMP_CWORD="3", **asked).out.split())
 
 
 @pytest.mark.upstream

@@ -68,8 +68,11 @@ def test_it_asks_shows_what_it_found_and_prints_the_command(tmp_path: Path, scaf
     terminal = Terminal(tmp_path, "new", *VERSION, "--dry-run")
     terminal.answer("part of its name: ", "image\n")
     terminal.answer("part of its name: ", "nosuchthing\n")
+    terminal.answer("part of its name: ", "qwenimagepipeline\n")
     terminal.answer("part of its name: ", "bagel\n")
+    terminal.answer("name of the integration [bagel]: ", "My-Toy\n")
     terminal.answer("name of the integration [bagel]: ", "toy\n")
+    terminal.answer("(empty for none) []: ", "./nowhere\n")
     terminal.answer("(empty for none) []: ", "\n")
     terminal.answer("folder to write to [build/toy]: ", "\n")
     terminal.answer("FILE:FUNCTION [ocr]: ", "beauty\n")
@@ -88,6 +91,9 @@ def test_it_asks_shows_what_it_found_and_prints_the_command(tmp_path: Path, scaf
     seen = terminal.seen
     assert "QwenImagePipeline, " in seen
     assert "no pipeline has that in its name" in seen
+    assert "diffusers" in seen
+    assert "is not a lower-case identifier" in seen
+    assert "./nowhere" in seen.partition("(empty for none) []: ./nowhere")[2]
     assert re.search(r"scheduler\.shift: 3\.0 \(certain, vllm_omni/\S+:\d+\)", seen)
     assert re.search(r"guidance of the recipe: .*preset bagel", seen)
     assert "give ocr, pickscore" in seen

@@ -1,31 +1,50 @@
-"""What the fuzz puts mutated sources into: each reader of the tool, in this process, under limits."""
+"""What the fuzz puts what it has changed into: each reader of the tool, in this process, under limits."""
 
 from __future__ import annotations
 
 import ast
+import json
+import os
 import random
+import resource
 import shutil
-import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+import tomli
+import tomli_w
+from documents import changed, damaged
+from hub import serving
 from mutation import mutated
 
 from scaffold.check import check_paths
 from scaffold.check.formats.text import render_text
+from scaffold.checkpoint import fold, read_checkpoint, read_manifest
 from scaffold.errors import ScaffoldError
 from scaffold.grade import specify
 from scaffold.inspect import inspect_pipeline
+from scaffold.lifecycle.update import UpdateRequest, plan_update
 from scaffold.new import refuse, render_package
 from scaffold.render import derive_names
+from scaffold.resources import presets_root
 from scaffold.spec import SpecRequest
+from scaffold.spec.lock import LOCK_NAME
+from scaffold.spec.seal import seal
 from scaffold.target import default_profile
 from scaffold.upstream import UpstreamSource, locate, resolve_pipeline
 from scaffold.upstream.registry import read_registry
+from scaffold.verify.loading.run import write_headers
 
 SECONDS = 10.0
+Case = tuple[str, str, Callable[[], object]]
+
+
+class WroteCodeError(Exception):
+    """A value of a document stands in a rendered file as code."""
 
 
 class Overlay(UpstreamSource):
@@ -51,51 +70,65 @@ class Overlay(UpstreamSource):
         return self.read(path).encode()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Corpus:
-    """Real pipelines and a real package.
+    """Real pipelines, a real package, and headers of a real checkpoint.
 
     Attributes:
         source: the version of vllm-omni.
         pipelines: registry keys with the file of each.
-        package: folder of a rendered package.
-        place: folder for copies of it.
+        reference: folder of a rendered package, beside its tests and scripts.
+        place: folder for copies.
+        weights: a checkpoint without data, every seventh of its tensors.
     """
 
     source: UpstreamSource
     pipelines: list[tuple[str, str]]
-    package: Path
+    reference: Path
     place: Path
-    counts: dict[str, int] = field(default_factory=dict)
-    refused: dict[str, int] = field(default_factory=dict)
+    weights: Path
+
+    @property
+    def package(self) -> Path:
+        """The package's own folder."""
+        return next(self.reference.glob("verl_omni/pipelines/*/scaffold.toml")).parent
 
 
 def corpus(reference: Path, place: Path) -> Corpus:
-    """Return what is mutated: the default version and the golden package."""
-    source = locate("0.27.0rc1")
+    """Return what is changed: the default version, the golden package, and the headers of its model."""
+    source, weights = locate("0.27.0rc1"), place / "weights"
     pipelines = [(key, resolve_pipeline(source, key).file) for key in sorted(read_registry(source))]
-    return Corpus(source, pipelines, next(reference.glob("verl_omni/pipelines/*")), place)
+    headers = read_manifest(presets_root() / "manifests" / "bagel-7b-mot.ema.json")
+    configs = {"config.json": {"llm_config": {"hidden_size": 3584, "num_hidden_layers": 28}, "vae_config": {"z": 16}}}
+    write_headers(replace(headers, entries=headers.entries[::7], configs=configs), weights)
+    return Corpus(source, pipelines, reference, place, weights)
 
 
-def cases(all_of_it: Corpus, chance: random.Random) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    """Yield reader, mutated text and what to do with it, without end; the cheap readers get most of it."""
-    makers = (_inspect,) * 3 + (_check,) * 3 + (_new,)
+def cases(all_of_it: Corpus, chance: random.Random) -> Iterator[Case]:
+    """Yield reader, changed text and what to do with it, without end; the cheap readers get most of it."""
+    makers = (_inspect,) * 5 + (_check,) * 5 + (_new,) * 2 + (_spec,) * 5 + (_headers,) * 5 + (_hub,) * 2
     while True:
         yield chance.choice(makers)(all_of_it, chance)
 
 
+def processor_seconds() -> float:
+    """Of this process and of the children that it has waited for."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
 def problem(action: Callable[[], object]) -> str | None:
-    """Run one case; return what is wrong with how it ended. A refusal is as good an end as an answer."""
-    begin = time.process_time()
+    """Run one case; return what is wrong with how it ended, empty for a refusal, None for an answer."""
+    begin, refused = processor_seconds(), False
     try:
         action()
     except ScaffoldError as error:
         if not error.line.isprintable():
             return f"a refusal that acts: {error.line!r}"
+        refused = True
     except BaseException:
         return traceback.format_exc(limit=-8)
-    spent = time.process_time() - begin
-    return f"{spent:.1f} s of processor time" if spent > SECONDS else None
+    spent = processor_seconds() - begin
+    return f"{spent:.1f} s of processor time" if spent > SECONDS else "" if refused else None
 
 
 def _text(tree: ast.Module, elsewhere: ast.Module, chance: random.Random) -> str:
@@ -114,12 +147,12 @@ def _pipeline(all_of_it: Corpus, chance: random.Random) -> tuple[str, str, str]:
     return key, path, _text(all_of_it.source.tree(path), all_of_it.source.tree(other), chance)
 
 
-def _inspect(all_of_it: Corpus, chance: random.Random) -> tuple[str, str, Callable[[], object]]:
+def _inspect(all_of_it: Corpus, chance: random.Random) -> Case:
     key, path, text = _pipeline(all_of_it, chance)
     return f"inspect {key}", text, lambda: inspect_pipeline(Overlay(all_of_it.source, path, text), key).to_json()
 
 
-def _new(all_of_it: Corpus, chance: random.Random) -> tuple[str, str, Callable[[], object]]:
+def _new(all_of_it: Corpus, chance: random.Random) -> Case:
     key, path, text = _pipeline(all_of_it, chance)
 
     def new() -> None:
@@ -132,7 +165,7 @@ def _new(all_of_it: Corpus, chance: random.Random) -> tuple[str, str, Callable[[
     return f"new {key}", text, new
 
 
-def _check(all_of_it: Corpus, chance: random.Random) -> tuple[str, str, Callable[[], object]]:
+def _check(all_of_it: Corpus, chance: random.Random) -> Case:
     paths = sorted(all_of_it.package.glob("*.py"))
     path, other = chance.choice(paths), chance.choice(paths)
     text = _text(ast.parse(path.read_text("utf-8")), ast.parse(other.read_text("utf-8")), chance)
@@ -145,3 +178,107 @@ def _check(all_of_it: Corpus, chance: random.Random) -> tuple[str, str, Callable
         render_text(check_paths([copied]))
 
     return f"check {path.name}", text, check
+
+
+def _spec(all_of_it: Corpus, chance: random.Random) -> Case:
+    """``check`` and ``update --spec`` of a package whose ``scaffold.toml`` or lock says something else."""
+    name = chance.choice(("scaffold.toml", "scaffold.toml", LOCK_NAME))
+    raw = (all_of_it.package / name).read_bytes()
+    if chance.random() < 0.2:
+        raw = damaged(raw, chance)
+    else:
+        raw = _toml(changed(tomli.loads(raw.decode()), chance)).encode("utf-8", "surrogatepass")
+        if name == LOCK_NAME:
+            raw = seal(raw.decode("utf-8", "surrogatepass")).encode("utf-8", "surrogatepass")
+    copied = all_of_it.place / "specified"
+    package = copied / all_of_it.package.relative_to(all_of_it.reference)
+
+    def update() -> None:
+        shutil.rmtree(copied, ignore_errors=True)
+        shutil.copytree(all_of_it.reference, copied)
+        (package / name).write_bytes(raw)
+        render_text(check_paths([package]))
+        plan = plan_update(UpdateRequest(str(package), spec=True, force=True, packaged=True)).plan
+        for change in plan.changes:
+            if change.after is not None and change.path.endswith(".py"):
+                _refuse_canary(change.path, change.after.content)
+
+    return f"update {name}", raw.decode("utf-8", "backslashreplace"), update
+
+
+def _toml(document: dict[str, Any]) -> str:
+    while True:
+        try:
+            return tomli_w.dumps(document)
+        except (TypeError, ValueError, AttributeError):
+            document = {key: value for key, value in document.items() if isinstance(value, dict | str | int)}
+
+
+def _refuse_canary(path: str, content: bytes) -> None:
+    for node in ast.walk(ast.parse(content)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if "canary" in names or (isinstance(node, ast.Name) and node.id in ("canary", "os", "builtins")):
+            if node.lineno and b"import os" not in content:  # type: ignore[attr-defined]
+                raise WroteCodeError(f"{path}:{node.lineno}")  # type: ignore[attr-defined]
+
+
+def _headers(all_of_it: Corpus, chance: random.Random) -> Case:
+    """A folder of weights with another header, index or configuration, read and inspected with its pipeline."""
+    folder = all_of_it.place / "other"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(all_of_it.weights, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    for file in all_of_it.weights.glob("*.safetensors"):
+        (folder / file.name).hardlink_to(file)
+    path = chance.choice(sorted(folder.iterdir()))
+    weights = path.suffix == ".safetensors"
+    with path.open("rb") as stream:
+        raw = stream.read(int.from_bytes(stream.read(8), "little")) if weights else stream.read()
+    text = json.dumps(changed(json.loads(raw), chance)).encode() if chance.random() < 0.7 else damaged(raw, chance)
+    data = path.stat().st_size - 8 - len(raw)
+    path.unlink()
+    with path.open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text if weights else text)
+        if weights:
+            stream.truncate(8 + len(text) + data)
+
+    def read() -> None:
+        headers = read_checkpoint(folder, progress=lambda done, of: None)
+        fold(headers.tensors)
+        inspect_pipeline(all_of_it.source, "BagelPipeline", headers).to_json()
+
+    return f"headers {path.name}", text.decode("utf-8", "backslashreplace"), read
+
+
+def _hub(all_of_it: Corpus, chance: random.Random) -> Case:
+    """A repository of small files, on a Hub that answers wrongly."""
+    folder = all_of_it.place / "repository"
+    if not folder.is_dir():
+        folder.mkdir()
+        table = {"layers.0.w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+        raw = json.dumps(table).encode()
+        (folder / "model-00001-of-00001.safetensors").write_bytes(len(raw).to_bytes(8, "little") + raw + bytes(8))
+        index = {"metadata": {}, "weight_map": {"layers.0.w": "model-00001-of-00001.safetensors"}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        (folder / "config.json").write_text('{"hidden_size": 4}')
+    seed = chance.random()
+
+    def read() -> None:
+        home = all_of_it.place / "home"
+        shutil.rmtree(home, ignore_errors=True)
+        with serving(folder, random.Random(seed)) as hub:
+            given = {
+                "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_address[1]}",
+                "HF_HOME": str(home),
+                "HF_HUB_DOWNLOAD_TIMEOUT": "3",
+                "NO_PROXY": "127.0.0.1",
+                "no_proxy": "127.0.0.1",
+            }
+            with patch.dict(os.environ, given):
+                try:
+                    read_checkpoint("o/model", progress=lambda done, of: None)
+                except ScaffoldError:
+                    raise
+                except BaseException as error:
+                    raise RuntimeError("\n".join(hub.said)) from error
+
+    return "hub", repr(seed), read

@@ -1,7 +1,7 @@
-"""Mutated sources of real pipelines and packages: an answer or one line, in bounded time and memory.
+"""Mutated sources, packages, specs, headers and answers of the Hub: an answer or one line, in bounded time and memory.
 
-``OMNI_SCAFFOLD_FUZZ_SECONDS`` is how long it goes on, ``OMNI_SCAFFOLD_FUZZ_SEED`` where it starts; a case that fails is
-written below ``build/fuzz/``, or ``OMNI_SCAFFOLD_FUZZ_OUT``.
+``OMNI_SCAFFOLD_FUZZ_SECONDS`` is the processor time it takes, ``OMNI_SCAFFOLD_FUZZ_SEED`` where it starts; a case that
+fails is written below ``build/fuzz/``, or ``OMNI_SCAFFOLD_FUZZ_OUT``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import ast
 import os
 import random
 import resource
-import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from mutation import mutated
-from readers import Overlay, cases, corpus, problem
+from readers import Overlay, cases, corpus, problem, processor_seconds
 
 from scaffold.inspect import inspect_pipeline
 from scaffold.upstream import locate, resolve_pipeline
@@ -27,20 +27,30 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 LEAST = 6  # tried however slow the machine is
 
 
-def fuzz(place: Path, seconds: float, seed: int, out: Path) -> tuple[dict[str, int], list[str]]:
+@dataclass
+class Count:
+    """Cases of one reader, and how many of them it refused."""
+
+    tried: int = 0
+    refused: int = 0
+
+
+def fuzz(place: Path, seconds: float, seed: int, out: Path) -> tuple[dict[str, Count], list[str]]:
     """Return how many cases each reader had, and the files of those that failed."""
-    chance, counts, failed = random.Random(seed), dict[str, int](), list[str]()
-    end = time.monotonic() + seconds
+    chance, counts, failed = random.Random(seed), dict[str, Count](), list[str]()
+    end = processor_seconds() + seconds
     for number, (reader, text, action) in enumerate(cases(corpus(REPOSITORY / "reference_bagel", place), chance)):
         wrong = problem(action)
-        counts[reader.split()[0]] = counts.get(reader.split()[0], 0) + 1
-        if wrong is not None:
+        count = counts.setdefault(reader.split()[0], Count())
+        count.tried += 1
+        count.refused += wrong == ""
+        if wrong:
             out.mkdir(parents=True, exist_ok=True)
             file = out / f"{seed}-{number}.py"
             said = "\n".join(f"# {line}" for line in f"{reader}\n{wrong}".splitlines())
             file.write_text(f"{said}\n{text}\n", encoding="utf-8", errors="backslashreplace")
             failed.append(f"{file}: {reader}: {wrong.strip().splitlines()[-1]}")
-        if time.monotonic() > end and sum(counts.values()) >= LEAST:
+        if processor_seconds() > end and number >= LEAST:
             break
     return counts, failed
 
@@ -59,8 +69,9 @@ def test_mutated_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limit)
     with capsys.disabled():
-        print(f"\nseed {seed}: {', '.join(f'{count} {reader}' for reader, count in sorted(counts.items()))}")
-    assert sum(counts.values()) >= LEAST
+        told = (f"{reader} {count.tried} ({count.refused} refused)" for reader, count in sorted(counts.items()))
+        print(f"\nseed {seed}: {', '.join(told)}")
+    assert sum(count.tried for count in counts.values()) >= LEAST
     assert not failed, "\n".join(failed)
 
 

@@ -43,16 +43,16 @@ def main(tasks: list[dict[str, Any]]) -> None:
                 if task.get("rolled"):
                     import rolled_bench
 
-                    bench = Bench.__new__(Bench)
+                    bench = EngineUnderTest.__new__(EngineUnderTest)
                     found = rolled_bench.measure(bench, task, equality_worker, sources, relative)
                 else:
-                    found = Bench(task, equality_worker, sources).measure()
+                    found = EngineUnderTest(task, equality_worker, sources).measure()
             except Exception as error:  # the other cases go on
                 found = {"error": f"{type(error).__name__}: {error}", "at": traceback.format_exc().splitlines()[-8:]}
             print("RESULT " + json.dumps({"name": task["name"], **found}), flush=True)
 
 
-class Bench:
+class EngineUnderTest:
     """One package, its pipeline and its training module, all with the same weights."""
 
     stage_inputs: Any = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ def init(root: Path) -> None:
 
 @pytest.fixture(scope="session")
 def runs(written: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Plan]]:
-    """Return tree and plan of each command that writes: `new`, `update` with a merge, `remove`."""
+    """Return tree and plan of each command that writes: `new`, `update` with a merge and a conflict, `remove`."""
     folder = tmp_path_factory.mktemp("runs")
     fresh = write_standin(folder / "new", "main")
     init(fresh)
@@ -50,7 +52,11 @@ def runs(written: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     common.write_text(common.read_text() + "\n\nMINE = 1\n")
     spec = merged / PACKAGE / "scaffold.toml"
     spec.write_text(spec.read_text().replace("\nshift = 3.0\n", "\nshift = 1.5\n"))
-    found["update"] = (merged, plan_update(UpdateRequest(str(merged / PACKAGE), spec=True)).plan)
+    (page,) = [path for path in (merged / "examples").rglob("README.md") if "with s = 3.0." in path.read_text()]
+    page.write_text(page.read_text().replace("with s = 3.0.", "with s = 7.0."))
+    update = plan_update(UpdateRequest(str(merged / PACKAGE), spec=True, force=True)).plan
+    assert any(change.after and b"<<<<<<< edited here" in change.after.content for change in update.changes)
+    found["update"] = (merged, update)
     gone = Path(shutil.copytree(written["main"], folder / "remove", symlinks=True))
     init(gone)
     found["remove"] = (gone, plan_remove(gone / PACKAGE).plan)
@@ -84,6 +90,49 @@ def test_killed_at_a_write_the_tree_is_old_or_new(
         pytest.fail("the commit never ended")
     assert outcomes == {"undid", "finished"}
     assert step > 20
+
+
+class Swap:
+    """Calls of the system, before the ``step``-th of which ``action`` is taken."""
+
+    def __init__(self, step: int, action: Callable[[], object]) -> None:
+        self.left, self.action = step, action
+
+    def __call__(self, real: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self.action()
+        return real(*arguments, **options)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_link_that_takes_a_folders_place_meanwhile_leads_nowhere(
+    runs: dict[str, tuple[Path, Plan]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """At some steps, each folder of the tree in turn: what lies where the link leads stays as it is."""
+    source, plan = runs[command]
+    outside = Path(shutil.copytree(source, tmp_path / "outside", symlinks=True))
+    before = snapshot(outside)
+    folders = sorted({str(Path(change.path).parent) for change in plan.changes if (source / change.path).exists()})
+
+    def swap(root: Path, folder: str) -> None:
+        (root / folder).rename(tmp_path / "moved")
+        (root / folder).symlink_to(outside / folder)
+
+    for number, step in enumerate(range(5, 5000, 41)):
+        root = Path(shutil.copytree(source, tmp_path / "run", symlinks=True))
+        swapping = Swap(step, functools.partial(swap, root, folders[number % len(folders)]))
+        with monkeypatch.context() as patched:
+            for name in ("open", "unlink", "replace", "mkdir", "rmdir", "stat", "symlink"):
+                patched.setattr(os, name, functools.partial(swapping, getattr(os, name)))
+            with suppress(ScaffoldError):
+                replace(plan, root=root).commit()
+        assert snapshot(outside) == before
+        if swapping.left > 0:
+            break
+        shutil.rmtree(root)
+        shutil.rmtree(tmp_path / "moved")
+    assert number > 5
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import tomli
 
+from scaffold.spec import read_spec
+
 Cli = Callable[..., Any]
 pytestmark = pytest.mark.upstream
 NEW = ("new", "toy", "--pipeline", "BagelPipeline", "--vllm-omni", "0.27.0rc1")
@@ -169,7 +171,9 @@ def test_a_preset_to_begin_with(checkout: Path, scaffold_cli: Cli) -> None:
     before = {key: value for key, value in spec_of(checkout).items() if key != "schema"}
     scaffold_cli("remove", checkout / PACKAGE).success()
     said = scaffold_cli("preset", "new", "BagelPipeline", "--vllm-omni", "0.27.0rc1", cwd=checkout).success()
-    assert "next: edit it, then `omni-scaffold new bagel --pipeline BagelPipeline --dry-run`" in said
+    assert (
+        "next: edit it, then `omni-scaffold new bagel --pipeline BagelPipeline --vllm-omni 0.27.0rc1 --dry-run`" in said
+    )
     path = checkout / ".omni-scaffold/presets/bagel.toml"
     text = path.read_text()
     tomli.loads(text)
@@ -186,7 +190,9 @@ def test_a_preset_to_begin_with(checkout: Path, scaffold_cli: Cli) -> None:
     assert path.read_text() == "mine = 1\n"
 
 
-def test_a_preset_to_begin_with_of_a_pipeline_without_one(tmp_path: Path, scaffold_cli: Cli) -> None:
+def test_a_preset_to_begin_with_of_a_pipeline_without_one(
+    tmp_path: Path, scaffold_cli: Cli, rendered: Callable[..., Path]
+) -> None:
     out = tmp_path / "own.toml"
     command = ("preset", "new", "OmniGen2Pipeline", "--vllm-omni", "0.30.0", "--out", out, "--format", "json")
     answer = json.loads(scaffold_cli(*command).success())
@@ -194,4 +200,9 @@ def test_a_preset_to_begin_with_of_a_pipeline_without_one(tmp_path: Path, scaffo
     text = out.read_text()
     assert tomli.loads(text)["pipelines"] == ["OmniGen2Pipeline"]
     assert re.search(r"^# \w+ = .*# vllm-omni's default, vllm_omni/.*:\d+$", text, re.MULTILINE)
+    package = rendered("omnigen2", "--pipeline", "OmniGen2Pipeline", "--vllm-omni", "0.30.0")
+    used = read_spec(next(package.glob("verl_omni/pipelines/*/scaffold.toml"))).spec.sections["recipe"]
+    stated = tomli.loads(re.sub(r"^# ", "", text.partition("[recipe]\n")[2].partition("\n[")[0], flags=re.MULTILINE))
+    assert stated == {name: "?" if used[name] is None else used[name] for name in stated}
+    assert stated["num_inference_steps"] == 50
     assert "say where the preset goes" in scaffold_cli("preset", "new", "OmniGen2Pipeline", cwd=tmp_path).refusal()

@@ -46,7 +46,7 @@ def port_text(tmp_path: Path) -> PortText:
         source = FolderSource(tmp_path, "9.9.9", "9.9.9")
         module = "vllm_omni.diffusion.models.small.first"
         kept = Kept(module, pipeline, "transformer") if pipeline is not None else None
-        return port_denoiser(source, module, "Model", also=keep, kept=kept, settings=settings)
+        return port_denoiser(source, module, "Model", extra_methods=keep, kept=kept, settings=settings)
 
     return port
 

@@ -39,7 +39,7 @@ def results(version: str) -> dict[str, dict[str, Any]]:
 
 
 def task(case: Case, source: Any, folder: Path) -> dict[str, Any]:
-    port = port_denoiser(source, case.module, case.class_name, also=case.also)
+    port = port_denoiser(source, case.module, case.class_name, extra_methods=case.also)
     path = folder / f"{case.name}.py"
     path.write_text(port.source, encoding="utf-8")
     return {

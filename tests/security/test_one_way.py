@@ -12,8 +12,8 @@ from own_code import in_one_worker, nodes, trees
 STARTERS = {"subprocess", "multiprocessing", "pty", "asyncio"}
 CALLS = {"system", "popen", "startfile"}
 PREFIXES = ("exec", "spawn", "posix_spawn", "popen")
-# Code that runs without this tool beside it.
-APART = ("verify/kit/", "port/support/")
+# Code that runs without this tool beside it; the keeper turns into what `child_process` was asked to start.
+APART = ("verify/kit/", "port/support/", "verify/child/keeper.py")
 NO_READ = ("O_WRONLY", "O_DIRECTORY", "_NEW", "_DIRECTORY", "_WRITE", "os.devnull")
 
 
@@ -101,6 +101,21 @@ def inherits(tree: ast.AST) -> Iterator[int]:
             inner = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Subscript)]
         if any(isinstance(part, ast.Attribute) and ast.unparse(part) == "os.environ" for part in inner):
             yield node.lineno
+
+
+def clock_of_day(tree: ast.AST) -> Iterator[int]:
+    """Where something is asked for that a person, or a clock that jumps, can set."""
+    for node in nodes(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("st_mtime", "st_mtime_ns", "st_ctime", "getmtime"):
+            yield node.lineno
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.time", "time.time_ns", "datetime.now"):
+            yield node.lineno
+
+
+@in_one_worker
+def test_a_clock_that_jumps_changes_no_more_than_a_date_that_is_written() -> None:
+    found = {name for name, tree in trees().items() if any(clock_of_day(tree))}
+    assert found == {"spec/sections/docs.py", "verify/rollout/resolving.py"}
 
 
 @in_one_worker

@@ -45,7 +45,7 @@ class Reading(CallRecorder):
         return super()._before(name, value)
 
 
-class Bench:
+class EngineUnderTest:
     """What the scenario asks of the real one, around a toy pipeline of six steps."""
 
     def __init__(self, recorder: type[CallRecorder]) -> None:
@@ -59,7 +59,7 @@ class Bench:
         self.recorder = recorder(CallPlan())
         self.recorder.watch(denoiser)
 
-    def copy(self) -> Bench:
+    def copy(self) -> EngineUnderTest:
         return self
 
     def roll_out(self, recipe: Recipe, texts: Sequence[str]) -> list[Any]:
@@ -74,7 +74,7 @@ class Bench:
         self.content = self.recorder.finish({})
         return [SimpleNamespace(timesteps=torch.ones(high - low))]
 
-    def compare(self, samples: Sequence[Any], recipe: Recipe, *, training: Bench) -> Any:
+    def compare(self, samples: Sequence[Any], recipe: Recipe, *, training: EngineUnderTest) -> Any:
         replay = DenoiserCalls(CallPlan(), [read_record(self.content)], self.latents, 0, {})
         with torch.no_grad():
             found = replay.evaluate(training.module, torch.float32)
@@ -83,14 +83,14 @@ class Bench:
 
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_replay_that_reads_the_rollouts_cache_is_seen(reads: bool) -> None:
-    (found,) = cached_weights.measure(Bench(Reading if reads else CallRecorder))  # type: ignore[arg-type]
+    (found,) = cached_weights.measure(EngineUnderTest(Reading if reads else CallRecorder))  # type: ignore[arg-type]
     assert "keys.weight" in found.reason
     assert found.value is not None
     assert (found.value > cached_weights.CHECK.limit) == reads
 
 
 def test_without_a_cache_there_is_nothing_to_change() -> None:
-    bench = Bench(CallRecorder)
+    bench = EngineUnderTest(CallRecorder)
     bench.task.facts["ported"]["lora"] = ["out"]
     (found,) = cached_weights.measure(bench)  # type: ignore[arg-type]
     assert found.skipped

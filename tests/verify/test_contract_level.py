@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from scaffold.scratch import tidy
 from scaffold.verify import contract_level, other_diffusers
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.run import verify
@@ -187,12 +188,12 @@ def test_a_process_that_left_the_group_delays_nothing_and_is_ended(
     assert all(ends(int(mark.read_text())) for mark in marks)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, copied: Path, tmp_path: Path) -> None:
+    """What one that cannot be heeded leaves of files, the next run takes away."""
     mark, folder = tmp_path / "pid", tmp_path / "temporary"
     folder.mkdir()
-    code = f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(1000)\n"
-    (copied / "__init__.py").write_text(code)
+    (copied / "__init__.py").write_text(f"{LEAVES.format(mark=str(mark))}\nimport time\ntime.sleep(1000)\n")
     process = subprocess.Popen(
         [sys.executable, "-m", "scaffold", "verify", str(copied), "--select", "forward"],
         cwd=Path(contract_level.__file__).parents[2],
@@ -211,10 +212,11 @@ def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, copied: 
             time.sleep(0.1)
         assert list(folder.iterdir())
         process.send_signal(number)
-        assert process.wait(timeout=60) == 128 + number
+        assert process.wait(timeout=60) == (-number if number == signal.SIGKILL else 128 + number)
     finally:
         process.kill()
     assert ends(int(mark.read_text()))
+    tidy(folder)
     assert list(folder.iterdir()) == []
 
 

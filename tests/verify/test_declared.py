@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scaffold.verify.declared import read_declared
+from scaffold.verify.package import upstream_bases
 
 FOLDER = Path(__file__).parent / "hand_written"
 
@@ -57,6 +58,32 @@ def test_init_writes_what_the_text_says_with_its_place(quilt: Path, scaffold_cli
     assert 'prompt_embeds = ["prompt", "?"]  # read at quilt.py:' in text
     assert 'time = "?"' in text, "the package sets timesteps of its own"
     assert "[verify] image is still '?'" in scaffold_cli("verify", quilt, "--select", "forward").refusal()
+
+
+def test_init_names_files_with_the_folders_that_they_lie_in(
+    quilt: Path, edit: Callable[..., None], scaffold_cli: Callable[..., Any]
+) -> None:
+    (quilt / "verify.toml").unlink()
+    edit(
+        quilt / "quilt.py", '_home(model_path), "quilt.safetensors"', '_home(model_path), "parts", "quilt.safetensors"'
+    )
+    edit(
+        quilt / "quilt.py", 'os.path.join(_home(model_path), "config.json")', 'Path(model_path) / "net" / "config.json"'
+    )
+    text = scaffold_cli("verify", quilt, "--init").out
+    assert 'weights = "parts/quilt.safetensors"' in text
+    assert '[verify.files."net/config.json"]' in text
+
+
+def test_the_pipeline_below_an_adapter_is_found_by_the_name_of_its_module(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(
+        "from vllm_omni.diffusion.models.fog import pipeline_fog as fog\n"
+        "import vllm_omni.diffusion.models.dew.dew as d\n\n\n"
+        "class One(fog.FogPipeline):\n    pass\n\n\nclass Two(d.DewPipeline):\n    pass\n"
+    )
+    models = "vllm_omni.diffusion.models"
+    found = [(f"{models}.fog.pipeline_fog", "FogPipeline"), (f"{models}.dew.dew", "DewPipeline")]
+    assert list(upstream_bases(tmp_path, tmp_path)) == found
 
 
 @pytest.mark.upstream

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from report_examples import all_of, all_statuses, check, hostile, odd_numbers
 from rich.console import Console
 
+from scaffold.verify.report.html import html_report
+from scaffold.verify.report.markdown import markdown_report
 from scaffold.verify.report.terminal import print_report
+from scaffold.verify.report.verdict import TRUST
 from scaffold.verify.result import VerifyReport
 
 
@@ -126,3 +131,17 @@ def test_prints_on_stdout(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     monkeypatch.setenv("COLUMNS", "80")
     print_report(all_statuses())
     assert "padding-invariance" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("render", [shown, markdown_report, html_report])
+def test_the_first_lines_say_whose_word_the_results_of_each_level_are(render: Callable[[VerifyReport], str]) -> None:
+    text = " ".join(render(all_statuses()).split()).replace("&#39;", "'")
+    levels = {entry.level for entry in all_statuses().checks}
+    assert levels == {"contract", "rollout"}
+    for level, line in TRUST.items():
+        assert (line in text) == (level in levels)
+    assert text.index("evidence about an honest package") < text.index("padding-invariance")
+    bare = replace(all_statuses(), checks=[check("a", level="train")])
+    text = " ".join(render(bare).split()).replace("&#39;", "'")
+    assert TRUST["train"] in text
+    assert TRUST["contract"] not in text

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import runpy
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +121,49 @@ def test_killed_build_is_begun_again(cache: Path) -> None:
     assert "is not built" in str(find_environment(VERSION))
     build_environment(VERSION, run=pip)
     assert isinstance(find_environment(VERSION), Environment)
+
+
+def test_a_kill_while_an_environment_is_removed_leaves_none_that_looks_whole(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = build_environment(VERSION, run=Pip())
+
+    def killed(folder: Path, **_: Any) -> None:
+        raise SystemExit(137)
+
+    monkeypatch.setattr(room.shutil, "rmtree", killed)
+    with pytest.raises(SystemExit):
+        build_environment(VERSION, run=Pip(), force=True)
+    assert built.python.exists()
+    assert "is not built" in str(find_environment(VERSION))
+    monkeypatch.undo()
+    monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(cache))
+    assert isinstance(build_environment(VERSION, run=Pip()), Environment)
+
+
+STEP = """
+import sys
+from scaffold.verify.rollout.environment import _run
+code = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(300)"
+_run([sys.executable, "-c", code, sys.argv[1]])
+"""
+
+
+def test_a_step_ends_with_the_tool_so_that_the_next_build_has_the_folder_to_itself(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    building = subprocess.Popen([sys.executable, "-c", STEP, str(mark)])
+    while not (mark.exists() and mark.read_text()):
+        assert building.poll() is None
+        time.sleep(0.05)
+    building.kill()
+    building.wait()
+    stat = Path(f"/proc/{mark.read_text()}/stat")
+    for _ in range(600):
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the step goes on")
 
 
 def test_changed_pins_make_an_environment_out_of_date() -> None:

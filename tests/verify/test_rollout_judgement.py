@@ -64,15 +64,15 @@ def test_ids_are_unique_and_every_scenario_declares_its_own() -> None:
 
 
 def test_error_is_told_with_the_line_of_the_package(tmp_path: Path) -> None:
-    from scaffold.verify.rollout.engine_side.main import describe
+    from scaffold.verify.rollout.engine_side.main import describe_error
 
     (tmp_path / "adapter.py").write_text("import json\n\njson.loads('{')\n")
     with pytest.raises(ValueError, match="Expecting") as caught:
         runpy.run_path(str(tmp_path / "adapter.py"))
-    told = describe(caught.value, str(tmp_path))
+    told = describe_error(caught.value, str(tmp_path))
     assert told.startswith("JSONDecodeError: Expecting")
     assert told.endswith("(adapter.py:3)")
-    assert "(decoder.py:" in describe(caught.value, "/elsewhere")
+    assert "(decoder.py:" in describe_error(caught.value, "/elsewhere")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from scaffold.check.model.calls import bind, resolve
 from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.model.values import UNKNOWN
+from scaffold.source.values import UNKNOWN
 
 _DEEPEST = 8
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from scaffold.check.model.calls import attribute_name, ending
 from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.submodules import Submodule, submodules
+from scaffold.check.model.submodules import Submodule, adders, submodules, texts_of
 
 _DEEPEST = 12
 _MOST = 5000
@@ -101,7 +101,11 @@ def _plain(cls: ClassModel) -> bool:
     if outside or not cls.resolved:
         return False
     methods = [method for owner in cls.mro for method in owner.methods.values()]
-    return not any(attribute_name(call) in _ADDERS for method in methods for call in method.calls)
+    for method in methods:
+        named = {id(call) for call, name, _ in adders(method) if texts_of(method.file, name) is not None}
+        if any(attribute_name(call) in _ADDERS and id(call) not in named for call in method.calls):
+            return False
+    return True
 
 
 def _may_be_module(built: Submodule) -> bool:

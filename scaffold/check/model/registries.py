@@ -29,7 +29,7 @@ def alternatives(file: PythonFile, call: ast.Call, hops: int = 0) -> list[ClassM
 
 def _looked_up(file: PythonFile, value: ast.expr, hops: int) -> list[ClassModel]:
     if isinstance(value, ast.Subscript):
-        return _classes(file, value.value)
+        return _classes(file, value.value, file.value(value.slice))
     if not isinstance(value, ast.Call) or hops > _DEEPEST:
         return []
     if (
@@ -57,8 +57,11 @@ def _method(file: PythonFile, function: ast.expr) -> FunctionModel | None:
     return cls.method(function.attr) if cls is not None else None
 
 
-def _classes(file: PythonFile, table: ast.expr) -> list[ClassModel]:
-    """Return the classes of a table: the values that are written down, and what is registered with it."""
+def _classes(file: PythonFile, table: ast.expr, key: object = None) -> list[ClassModel]:
+    """Return the classes of a table: the values that are written down, and what is registered with it.
+
+    With a key that the text gives, classes that a decorator registers under another one are left out.
+    """
     name, where, value = _table(file, table)
     if where is None:
         return []
@@ -70,7 +73,10 @@ def _classes(file: PythonFile, table: ast.expr) -> list[ClassModel]:
     for other in (file for file in others if file is not None):
         for cls in other.classes:
             made = [node.func if isinstance(node, ast.Call) else node for node in cls.node.decorator_list]
-            found += [cls for node in made if _is_of(where, other.qualified(node), names)]
+            calls = [node for node in cls.node.decorator_list if isinstance(node, ast.Call) and node.args]
+            known = {word for node in calls if isinstance(word := other.value(node.args[0]), str)}
+            if not (isinstance(key, str) and known and key not in known):
+                found += [cls for node in made if _is_of(where, other.qualified(node), names)]
         for call in other.index.nodes(ast.Call):
             if _is_of(where, other.qualified(call.func), names):
                 found += [named for item in call.args if (named := where.project.class_of(other, item))]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from scaffold.check.finding import Span
 from scaffold.check.model.shell_words import Lexer, Word
 from scaffold.check.model.source import SourceFile, UndecodableError
-from scaffold.check.model.values import UNKNOWN
+from scaffold.source.values import UNKNOWN
 
 OVERRIDE = re.compile(r"^(\+{0,2}|~)([A-Za-z_]\w*(?:\.[\w-]+)+)=")
 _ASSIGNMENT = re.compile(r"^([A-Za-z_]\w*)(\+?)=")

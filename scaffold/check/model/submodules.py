@@ -110,6 +110,10 @@ def module_tree(cls: ClassModel) -> list[Submodule]:
 def _added(method: FunctionModel, cls: ClassModel) -> Iterator[tuple[str, ast.AST, Built]]:
     """Yield what a method puts into containers of the class: ``self.blocks.append(…)``, ``self.blocks[k] = …``."""
     reader = _Reader(method.file, cls)
+    for call, named, made in adders(method):
+        for name in texts_of(method.file, named) or ():
+            for built in reader.built(made, (), 0):
+                yield name, call, built
     for holder, node, items in _puts(method.file, method.node):
         if isinstance(holder, ast.Attribute) and isinstance(holder.value, ast.Name) and holder.value.id == method.bound:
             for assigned in cls.instance_attributes(holder.attr):
@@ -118,6 +122,51 @@ def _added(method: FunctionModel, cls: ClassModel) -> Iterator[tuple[str, ast.AS
                     for built in reader.put(items, (), 0):
                         yield holder.attr, node, built
                     break
+
+
+def adders(method: FunctionModel) -> Iterator[tuple[ast.Call, ast.expr, ast.expr]]:
+    """Yield the calls that put something under a name into ``self``: ``setattr(self, …)``, ``self.add_module(…)``."""
+    for call in method.calls:
+        name = attribute_name(call)
+        if name == "setattr" and len(call.args) == 3 and _is_self(call.args[0], method):
+            yield call, call.args[1], call.args[2]
+        elif name in ("add_module", "register_module") and len(call.args) == 2 and isinstance(call.func, ast.Attribute):
+            if _is_self(call.func.value, method):
+                yield call, call.args[0], call.args[1]
+
+
+def _is_self(node: ast.expr, method: FunctionModel) -> bool:
+    return isinstance(node, ast.Name) and node.id == method.bound
+
+
+def texts_of(file: PythonFile, value: ast.expr) -> list[str] | None:
+    """Return the texts that an expression is in turn, of a variable of a loop over what is written out, too."""
+    plain = file.value(value)
+    if isinstance(plain, str):
+        return [plain]
+    names = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]
+    if len(set(names)) != 1 or not isinstance(value, (ast.Name, ast.JoinedStr)):
+        return None
+    for loop in file.index.ancestors(value):
+        if isinstance(loop, ast.For):
+            targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
+            at = next((i for i, node in enumerate(targets) if isinstance(node, ast.Name) and node.id == names[0]), None)
+            if at is None:
+                continue
+            items = loop.iter.elts if isinstance(loop.iter, (ast.Tuple, ast.List)) else []
+            parts = [i.elts[at] if isinstance(i, ast.Tuple) and len(i.elts) > at else i for i in items]
+            column = parts if isinstance(loop.target, ast.Tuple) else items
+            turns = [file.value(item) for item in column]
+            if not turns or not all(isinstance(turn, (str, int)) for turn in turns):
+                return None
+            return [_filled(value, turn) for turn in turns]
+    return None
+
+
+def _filled(value: ast.expr, turn: object) -> str:
+    if isinstance(value, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else str(turn) for part in value.values)
+    return str(turn)
 
 
 # What is put into a container: values of a list, entries of a mapping, or one value under a name (None: in a list).

@@ -20,8 +20,8 @@ from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.classes import Attribute
 from scaffold.check.model.package import Package
 from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.model.values import UNKNOWN
 from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.source.values import UNKNOWN
 
 ID = "OSC104"
 NAME = "undeclared-gradient-checkpointing"

@@ -25,7 +25,7 @@ SEVERITY = "warning"
 CHECKLIST = ("M1",)
 APPLIES = Applies(diffusion=None)
 HELP = "write what that line of vllm-omni does in its place"
-_MESSAGE = r"(?s)(?P<what>.+): port (?P<place>vllm_omni/\S+\.py:\d+) of vllm-omni \S+"
+_MESSAGE = r"(?s)(?P<what>.+): port (?P<place>\S+\.py:\d+) of vllm-omni \S+"
 
 
 def check(package: Package) -> Hits:
@@ -45,6 +45,13 @@ def check(package: Package) -> Hits:
 
 
 FAILING = (
+    Example(
+        "a pipeline beside vllm-omni",
+        common=(
+            "return None\n",
+            "return None\n    if size == 1:\n        «raise NotImplementedError('one: `with x:` is not followed: port own/pipe.py:12 of vllm-omni 0.30.0+own.g01234567')»\n",
+        ),
+    ),
     Example(
         "the place to port",
         common=(

@@ -46,6 +46,9 @@ def check(package: Package) -> Hits:
     shipped = _shipped(package)
     reads = list(read_keys(package))
     unread = sorted(key for key in shipped - _ENGINES if not any(_named(file, key) for file in _readers(package)))
+    for parameter in _embeddings(package) if unread else ():
+        text = f"training takes {parameter.arg!r} of the rollout, which ships {unread[0]!r} and nothing of that name"
+        yield Hit(side_of(package, "training").adapters[0].file, parameter, text, "use one name on both sides")
     for read in reads:
         if read.key in STANDARD | given:
             continue
@@ -66,6 +69,24 @@ def _shipped(package: Package) -> set[str]:
     return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
 
 
+def _embeddings(package: Package) -> list[ast.arg]:
+    """Return the parameters of ``prepare_model_inputs`` that it reads and the rollout does not ship.
+
+    Empty where what is shipped is not written out as tables of names.
+    """
+    rollout, training = side_of(package, "rollout"), side_of(package, "training")
+    tables = [follow(option.function.file, option.value) for option in options(rollout, "prompt_embeddings")]
+    keys = [key for table in tables if isinstance(table, ast.Dict) for key in table.keys]
+    method = training.adapters[0].method("prepare_model_inputs") if training.adapters else None
+    plain = all(isinstance(table, ast.Dict) for table in tables)
+    if method is None or not keys or not plain or not all(isinstance(key, ast.Constant) for key in keys):
+        return []
+    known = {key.value for key in keys if isinstance(key, ast.Constant)}
+    loaded = {node.id for node in method.file.index.nodes(ast.Name, method.node) if isinstance(node.ctx, ast.Load)}
+    taken = [*method.node.args.args, *method.node.args.kwonlyargs]
+    return [p for p in taken if p.arg in _ENGINES & loaded and p.arg not in known and not p.arg.endswith("_mask")]
+
+
 def _readers(package: Package) -> list[PythonFile]:
     """Return the files in which training may name a key."""
     made = {function.file for function in side_of(package, "rollout").functions}
@@ -78,7 +99,20 @@ def _named(file: PythonFile, key: str) -> bool:
 
 
 _MEDIA = "            media=output.output,\n"
+_EMBEDDINGS = [
+    ("        prompt_embeds,\n        prompt_embeds_mask,", "        «prompt_embeds»,\n        prompt_embeds_mask,"),
+    (
+        '            "hidden_states": latents',
+        '            "words": prompt_embeds,\n            "hidden_states": latents',
+    ),
+]
 FAILING = (
+    Example(
+        "embeddings under a name that the engine does not know",
+        rollout=(_MEDIA, f'{_MEDIA}            prompt_embeddings={{"embeds": latents}},\n'),
+        training=_EMBEDDINGS,
+        also="OSC206",
+    ),
     Example("of the rollout", training=('"all_timesteps"', '«"all_sigmas"»')),
     Example(
         "shipped under one name and read under another",

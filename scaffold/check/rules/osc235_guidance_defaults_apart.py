@@ -68,7 +68,7 @@ def _defaults(side: Side) -> dict[str, list[tuple[PythonFile, ast.expr, float]]]
             value = _number(function.file, default)
             if value is not None:
                 found.setdefault(key, []).append((function.file, default, value))
-            elif not (isinstance(default, ast.Constant) and default.value is None):
+            elif not (isinstance(default, ast.Constant) and default.value is None) and not _reads(default, key):
                 unknown.add(key)
     return {key: places for key, places in found.items() if key not in unknown}
 
@@ -91,6 +91,13 @@ def _fallbacks(side: Side, function: FunctionModel) -> Iterator[tuple[str, ast.e
             key = function.file.value(call.args[at])
             if isinstance(key, str) and _is_scale(key):
                 yield key, call.args[at + 1]
+
+
+def _reads(default: ast.expr, key: str) -> bool:
+    """Tell whether what is taken where a scale is not given is the same scale from elsewhere, or nothing."""
+    return any(isinstance(node, ast.Attribute) and node.attr == key for node in ast.walk(default)) and not any(
+        isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) for node in ast.walk(default)
+    )
 
 
 def _scale(side: Side, function: FunctionModel, value: ast.expr) -> list[str]:
@@ -137,8 +144,19 @@ _ROLLOUT = (
     "        asked = req.sampling_params.guidance_scale\n"
     "        req.sampling_params.guidance_scale = 4.0 if asked is None else asked\n",
 )
+_ELSEWHERE = _ROLLOUT[1].replace(
+    "req.sampling_params.guidance_scale\n        req",
+    "req.sampling_params.extra_args.get(\n"
+    '            "guidance_scale", req.sampling_params.guidance_scale if req.sampling_params else None\n'
+    "        )\n        req",
+)
 _STEPS = "    actor_rollout_ref.rollout.pipeline.num_inference_steps=15 \\\n"
 FAILING = (
+    Example(
+        "a rollout that looks in two places first",
+        training=(_TRAINING[0], _TRAINING[1] % "«1.0»"),
+        rollout=(_ROLLOUT[0], _ELSEWHERE),
+    ),
     Example(
         "in a script, for training alone",
         launch=(_STEPS, f"{_STEPS}    «actor_rollout_ref.model.pipeline.guidance_scale=3.0» \\\n"),

@@ -22,7 +22,6 @@ from scaffold.check.model.package import STEPS, Package
 from scaffold.check.model.pinned_upstream import upstream_of
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.sides import side_of
-from scaffold.check.model.values import known
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC305"
@@ -89,10 +88,10 @@ def _hands_on(function: FunctionModel) -> bool:
     index = function.file.index
     for target in index.nodes(ast.Subscript, function.node):
         if isinstance(target.ctx, ast.Store):
-            key, held = function.file.value(target.slice), getattr(target.value, "id", "")
+            key, written = function.file.value(target.slice), ast.unparse(target.value).rpartition(".")[2]
             # Which entry is the text may be a setting.
-            setting = held in ("prompt", "prompts") and "negative" not in ast.unparse(target.slice)
-            if key in _PROMPT if known(key) else setting:
+            setting = not isinstance(key, str) and "negative" not in ast.unparse(target.slice)
+            if key in _PROMPT or (setting and written in ("prompt", "prompts")):
                 return True
     if any(isinstance(n.ctx, ast.Store) and n.attr in _PROMPT for n in index.nodes(ast.Attribute, function.node)):
         return True
@@ -136,6 +135,13 @@ PASSING = (
                 "def pick(self, prompt):",
             ),
         ],
+    ),
+    Example(
+        "put into it by a name that a loop has",
+        rollout=(
+            '["prompt"] = self._decode_prompt(prompt["prompt_token_ids"]',
+            '[next(iter(["prompt"]))] = self._decode_prompt(prompt["prompt_token_ids"]',
+        ),
     ),
     Example(
         "what was made of it beforehand",

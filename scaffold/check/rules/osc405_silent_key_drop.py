@@ -51,8 +51,16 @@ def _filters(function: FunctionModel) -> Hits:
             continue  # settings: the dictionary is spread into a constructor
         for generator in node.generators:
             name = _key_name(generator.target, generator.iter)
+            if name and _is_component(node, name, generator.ifs):
+                continue
             if name and any(_asks(test, name) for test in generator.ifs):
                 yield Hit(function.file, node, f"{function.name}() keeps the keys that it knows and drops the others")
+
+
+def _is_component(node: ast.DictComp, name: str, tests: list[ast.expr]) -> bool:
+    """Whether one component of several in a file is taken: its prefix ends with a dot, and the keys lose it."""
+    asked = re.fullmatch(rf"{name}\.startswith\((['\"].*\.['\"])\)", ast.unparse(tests[0])) if len(tests) == 1 else None
+    return asked is not None and ast.unparse(node.key) == f"{name}.removeprefix({asked[1]})"
 
 
 def _loops(function: FunctionModel) -> Hits:
@@ -134,6 +142,15 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "one component of the file, loaded strictly",
+        model=(
+            "                if target is not None:\n                    state[target] = file.get_tensor(source)\n",
+            "                if target is not None:\n                    state[target] = file.get_tensor(source)\n"
+            "            net = {k.removeprefix('net.'): file.get_tensor(k) for k in file.keys() if k.startswith('net.')}\n"
+            "            state |= net\n",
+        ),
+    ),
     Example(
         "fields of a configuration",
         model=(

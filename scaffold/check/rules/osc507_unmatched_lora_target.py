@@ -125,7 +125,13 @@ _TABLE = (
     '@block("toy")\n'
 )
 _TARGET = (_TARGETS, f"«{_TARGETS.replace('k_proj_gen', 'k_projection_gen')}»")
+_LOOP = (
+    "        self.q_proj_gen = nn.Linear(hidden, hidden)\n        self.k_proj_gen = nn.Linear(hidden, hidden)\n",
+    '        for name, width in (("q", hidden), ("k", hidden)):\n'
+    '            setattr(self, f"{name}_proj_gen", nn.Linear(width, hidden))\n',
+)
 FAILING = (
+    Example("projections that a loop sets by their names", model=_LOOP, launch=_TARGET),
     Example(
         "blocks that a registry makes",
         model=[(_REGISTERED[0][0], _REGISTERED[0][1] % _TABLE), _REGISTERED[1]],
@@ -171,6 +177,7 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example("the targets of projections that a loop sets", model=_LOOP),
     Example(
         "blocks of a registry that is not in the tree",
         model=[

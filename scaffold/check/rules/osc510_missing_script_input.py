@@ -30,6 +30,8 @@ SEVERITY = "error"
 CHECKLIST = ("W3", "S1")
 APPLIES = Applies(diffusion=None)
 HELP = "name a file that exists, from the root of the repository"
+# How a comment of a launch script has its data made.
+_TOLD = re.compile(r"#.*data_process/[\w-]+\.py\b.*--(?:output_dir|local_save_dir)[ =]([^\s\\\"']+)")
 _READ = r"(?:^|/)([\w.-]+\.parquet)$"
 TOP = ("examples/", "tests/", "verl_omni/", "scripts/")
 
@@ -88,18 +90,36 @@ def _data(package: Package) -> Hits:
                     return
                 written |= names
     for script in (*package.launch_scripts, *package.e2e_scripts) if written else ():
+        told = {_home(folder) for line in script.lines for folder in _TOLD.findall(line)}
         for override in script.overrides:
             asked = override.key in ("data.train_files", "data.val_files")
-            found = re.search(_READ, script.behind(override.raw)) if asked else None
+            read = _home(script.behind(override.raw)) if asked else ""
+            found = re.search(_READ, read)
             if found is not None and found[1] not in written:
                 text = f"{found[1]} is written by no data script; they write {', '.join(sorted(written))}"
                 yield Hit(script, override.value_span, text, "name a file that the data script writes")
+            elif found is not None and told and "$" not in f"{read}{told}" and read.rpartition("/")[0] not in told:
+                text = f"{read} is read; the comment above has the data script write to {', '.join(sorted(told))}"
+                yield Hit(script, override.value_span, text, "read the folder that the data script writes to")
+
+
+def _home(path: str) -> str:
+    """Return a path with the variables that stand for the user's folder in scripts as ``~``."""
+    return re.sub(r"^(?:\$\{?(?:HOME|WORKSPACE)(?::-\$HOME)?\}?)(?=/)", "~", path.strip("\"'")).rstrip("/")
 
 
 _REWARD = {"verl_omni/utils/reward_score/ocr.py": "def compute_score(data_source, solution_image):\n    return 1.0\n"}
 _GIVEN = "actor_rollout_ref.rollout.name=vllm_omni \\\n"
 _FILE = "    reward.custom_reward_function.path=verl_omni/utils/reward_score/ocr.py \\\n"
 FAILING = (
+    Example(
+        "another folder than the comment has the data made in",
+        launch=[
+            ("data_process/toy_ocr.py\n", "data_process/toy_ocr.py --output_dir ~/data/toy\n"),
+            ('data.train_files="$DATA_DIR/train.parquet"', 'data.train_files=«"$HOME/data/other/train.parquet"»'),
+            ('data.val_files="$DATA_DIR/test.parquet"', 'data.val_files="$HOME/data/toy/test.parquet"'),
+        ],
+    ),
     Example(
         "a reward function of another name",
         _REWARD,

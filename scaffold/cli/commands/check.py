@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli import completion
 from scaffold.cli.difference import show
 from scaffold.interrupt import AGAIN, doing, leaving
 from scaffold.printable import printable, printable_command
@@ -40,16 +41,28 @@ def check(
     unsafe_fixes: Annotated[bool, typer.Option("--unsafe-fixes", help="Apply the other fixes too.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what the fixes change, write nothing.")] = False,
     select: Annotated[
-        list[str] | None, typer.Option("--select", metavar="RULES", help="Run only these: OSC206, OSC2, a name.")
+        list[str] | None,
+        typer.Option(
+            "--select",
+            metavar="RULES",
+            help="Run only these: OSC206, OSC2, a name.",
+            autocompletion=completion.rules,
+        ),
     ] = None,
-    ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="RULES", help="Leave these out.")] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="RULES", help="Leave these out.", autocompletion=completion.rules),
+    ] = None,
     baseline: Annotated[
         Path | None, typer.Option("--baseline", metavar="FILE", help="Leave out the findings that FILE lists.")
     ] = None,
     write_baseline: Annotated[
         Path | None, typer.Option("--write-baseline", metavar="FILE", help="List the findings in FILE.")
     ] = None,
-    explain: Annotated[str | None, typer.Option("--explain", metavar="RULE", help="Say what a rule is about.")] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option("--explain", metavar="RULE", help="Say what a rule is about.", autocompletion=completion.rules),
+    ] = None,
     list_rules: Annotated[bool, typer.Option("--list-rules", help="List all rules.")] = False,
     statistics: Annotated[bool, typer.Option("--statistics", help="Count the findings of each rule instead.")] = False,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="Exit with 0 even where there are findings.")] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from scaffold.cli import completion
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import Format
 from scaffold.errors import ScaffoldError
+from scaffold.printable import printable
 from scaffold.progress import VOICE, announce
 
 ORDER = 70
@@ -44,6 +47,7 @@ def env(
             "--vllm-omni",
             metavar="VERSION|WHEEL|DIR",
             help="Which one, a build of your own too; by default the checkout's pin, else all known.",
+            autocompletion=completion.versions,
         ),
     ] = None,
     verl_omni: Annotated[
@@ -98,8 +102,9 @@ def env(
     if VOICE.quiet:
         return
     on = " --device cuda" if device is Device.cuda else ""
-    level = f"--level {purpose.value}{on}{' --verl-omni CHECKOUT' if purpose is Purpose.train else ''}"
-    typer.echo(f"next: `omni-scaffold verify PACKAGE {level}` runs a package in it")
+    checkout = f" --verl-omni {shlex.quote(str(verl_omni or 'CHECKOUT'))}" if purpose is Purpose.train else ""
+    level = f"--level {purpose.value}{on}{checkout}"
+    typer.echo(printable(f"next: `omni-scaffold verify PACKAGE {level}` runs a package in it"))
 
 
 def build(
@@ -115,10 +120,10 @@ def build(
     """
     import time
 
-    from scaffold.upstream.builds import is_own
+    from scaffold.upstream.builds import base_of, is_own
     from scaffold.verify.rollout import environment as room
     from scaffold.verify.rollout.environment import Environment, build_environment, find_environment, size
-    from scaffold.verify.rollout.pins import is_packaged, is_readable, read_pins
+    from scaffold.verify.rollout.pins import is_packaged, is_readable, nearest_version, read_pins
     from scaffold.verify.rollout.resolving import record, resolve
 
     if room.is_overridden():
@@ -135,8 +140,11 @@ def build(
         if folder is not None:
             pins = record(read_pins(version), folder)
         if not was_there:
-            what = ", on that of the nearest release" if is_own(version) else ""
-            announce(f"building the environment of vllm-omni {version}{what}: about 3 minutes and 3 GB")
+            below = nearest_version(base_of(version)) if is_own(version) else version
+            what = f", on that of the nearest release, {below}" if is_own(version) else ""
+            there = is_own(version) and isinstance(find_environment(below), Environment)
+            takes = "" if there else ": about 3 minutes and 3 GB"
+            announce(f"building the environment of vllm-omni {version}{what}{takes}")
         built = build_environment(version, force=force)
         seconds = None if was_there else round(time.monotonic() - started, 1)
         entry = {"version": version, "folder": str(built.folder), "bytes": size(built.folder), "seconds": seconds}

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli import completion
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import Checkpoint, ExportSvg, Format, Task, TaskOption, VllmOmni
 from scaffold.errors import ScaffoldError
@@ -17,7 +18,12 @@ ORDER = 30
 
 def inspect(
     pipeline: Annotated[
-        str | None, typer.Argument(metavar="PIPELINE", help="Registry key, model folder or module:Class.")
+        str | None,
+        typer.Argument(
+            metavar="PIPELINE",
+            help="Registry key, model folder or module:Class.",
+            autocompletion=completion.pipelines,
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="The same as `omni-scaffold list`.")] = False,
     checkpoint: Checkpoint = None,

@@ -22,7 +22,7 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
     import gc
     import shlex
 
-    from scaffold.grade.kept import kept_overview
+    from scaffold.grade.overview_cache import cached_overview
     from scaffold.printable import printable
     from scaffold.progress import VOICE, progress_bar
     from scaffold.upstream import DEFAULT_VERSION, locate
@@ -30,7 +30,7 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
     gc.enable()  # one pipeline after the other: what the last one left goes
     source = locate(vllm_omni)
     with progress_bar("pipelines") as progress:
-        table = kept_overview(source, vllm_omni, progress)
+        table = cached_overview(source, vllm_omni, progress)
     if format is Format.json:
         show_json(table)
         return
@@ -40,4 +40,5 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
     if VOICE.quiet:
         return
     of = "" if vllm_omni in (None, DEFAULT_VERSION) else f" --vllm-omni {printable(shlex.quote(vllm_omni))}"
-    typer.echo(f"\nnext: `omni-scaffold inspect PIPELINE{of}` has the answers for one, `omni-scaffold new` renders it")
+    new = f"`omni-scaffold new MODEL --pipeline PIPELINE{of} --out DIR`"
+    typer.echo(f"\nnext: `omni-scaffold inspect PIPELINE{of}` has the answers for one, {new} renders it")

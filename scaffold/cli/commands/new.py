@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli import completion
 from scaffold.cli.answer import show_json
 from scaffold.cli.difference import show
 from scaffold.cli.options import (
@@ -40,7 +41,13 @@ def new(
         ),
     ] = None,
     pipeline: Annotated[
-        str | None, typer.Option("--pipeline", metavar="PIPELINE", help="Pipeline to integrate; MODEL by default.")
+        str | None,
+        typer.Option(
+            "--pipeline",
+            metavar="PIPELINE",
+            help="Pipeline to integrate; MODEL by default.",
+            autocompletion=completion.pipelines,
+        ),
     ] = None,
     checkpoint: Checkpoint = None,
     verl_omni: Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli import completion
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import AnswerFormat, Format, VllmOmni
 from scaffold.errors import ConflictError, ScaffoldError
@@ -30,7 +31,12 @@ def preset(
         Action, typer.Argument(metavar="new|list", help="new: write one to start from. list: show those in effect.")
     ],
     pipeline: Annotated[
-        str | None, typer.Argument(metavar="[PIPELINE]", help="With new, the pipeline that it is for.")
+        str | None,
+        typer.Argument(
+            metavar="[PIPELINE]",
+            help="With new, the pipeline that it is for.",
+            autocompletion=completion.pipelines,
+        ),
     ] = None,
     name: Annotated[
         str | None,
@@ -78,8 +84,10 @@ def preset(
     from scaffold.plan.plan import Plan
     from scaffold.plan.state import FileState
     from scaffold.progress import step
-    from scaffold.render.names import model_name, validate_model
-    from scaffold.spec import find_preset
+    from scaffold.render import derive_names
+    from scaffold.render.names import model_name
+    from scaffold.spec import SpecRequest
+    from scaffold.target import default_profile
     from scaffold.team import FOLDER, PRESETS
     from scaffold.upstream import locate
 
@@ -88,8 +96,10 @@ def preset(
         report = inspect_pipeline(source, pipeline)
     key = report.value("detail.pipeline.registry_key")
     name = name or model_name(str(key or report.upstream.pipeline))
-    validate_model(name)
-    text = starter(report, find_preset(name, key))
+    names = derive_names(name)
+    profile = checkout.profile if checkout is not None else default_profile()
+    with step("working out the defaults"):
+        text = starter(SpecRequest(report, names, profile), source)
     if out is not None:
         root, path = out.absolute().parent, out.name
     else:
@@ -105,8 +115,10 @@ def preset(
     if VOICE.quiet:
         return
     typer.echo(plan.tree(), nl=False)
-    then = f" --preset {shlex.quote(str(out))}" if out is not None else ""
-    typer.echo(f"next: edit it, then `omni-scaffold new {name} --pipeline {shlex.quote(pipeline)}{then} --dry-run`")
+    given = {"--preset": out, "--vllm-omni": vllm_omni, "--verl-omni": verl_omni}
+    options = "".join(f" {flag} {shlex.quote(str(value))}" for flag, value in given.items() if value is not None)
+    options += " --out DIR" if checkout is None else ""
+    typer.echo(f"next: edit it, then `omni-scaffold new {name} --pipeline {shlex.quote(pipeline)}{options} --dry-run`")
 
 
 def _list(root: Path | None, *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import Checkpoint, Format, VllmOmni
 from scaffold.errors import ScaffoldError
+from scaffold.reading import expanded
 
 ORDER = 50
 
@@ -58,7 +59,8 @@ def _package(package: str, checkpoint: str | None, vllm_omni: str | None, format
     else:
         print_loading(proof)
         if proof.holds:
-            typer.echo(f"next: `omni-scaffold verify {shlex.quote(package)}`")
+            given = ["--checkpoint", checkpoint] if expanded(checkpoint).is_dir() else []
+            typer.echo(f"next: `omni-scaffold verify {shlex.join([package, *given])}`")
     if not proof.holds:
         raise typer.Exit(1)
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from scaffold.cli import completion
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import ExportSvg, Format
 from scaffold.errors import ScaffoldError
@@ -62,7 +63,13 @@ def verify(
     ] = None,
     export_svg: ExportSvg = None,
     select: Annotated[
-        list[str] | None, typer.Option("--select", metavar="ID", help="Run this contract only; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--select",
+            metavar="ID",
+            help="Run this contract only; may be repeated.",
+            autocompletion=completion.contracts,
+        ),
     ] = None,
     steps: Annotated[
         int | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.bounded import Budget
+from scaffold.cpu_limit import CpuLimitError
 from scaffold.inspect.program import conditions
 from scaffold.inspect.program.attributes import Attributes
 from scaffold.inspect.program.branches import Branches
@@ -18,7 +19,6 @@ from scaffold.inspect.program.outside_data import OutsideData
 from scaffold.inspect.program.request import Requests
 from scaffold.inspect.program.trace import Trace
 from scaffold.inspect.program.values import MOST_ITEMS, Attr, Call, Conf, Const, Item, Param
-from scaffold.patience import OutOfPatienceError
 from scaffold.source.classes import ClassInfo
 from scaffold.source.frame import Frame, Path
 from scaffold.source.interpreter import Handler, Interpreter
@@ -75,7 +75,7 @@ class Execution:
         """Roots and keys of the request's fields that are taken out again where a request sets them."""
         self.sampling_class: ClassInfo | None = None
         """The class of the request's sampling parameters."""
-        self.budget = Budget(STEPS, lambda: OutOfPatienceError("the source takes too many steps to follow"))
+        self.budget = Budget(STEPS, lambda: CpuLimitError("the source takes too many steps to follow"))
         self.handlers: dict[type[ast.AST], Handler] = {
             ast.Match: lambda _, node, frame: self.branches.run_match(node, frame)
         }

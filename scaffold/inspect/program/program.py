@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from scaffold.cpu_limit import CpuLimit, CpuLimitError
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.attributes import PIPELINE_ROOT
@@ -17,7 +18,6 @@ from scaffold.inspect.program.denoising import Denoising, find_denoising
 from scaffold.inspect.program.schedule import Counter
 from scaffold.inspect.program.trace import Trace
 from scaffold.inspect.program.values import Call, Map, Obj, Param, Slot
-from scaffold.patience import OutOfPatienceError, Patience
 from scaffold.source.classes import ClassInfo, Method
 from scaffold.source.syntax import is_own, walk_tree
 from scaffold.source.values import ClassRef, Evidence, Func, Unknown, Value
@@ -90,7 +90,7 @@ class Program:
         self.known: dict[tuple[object, ...], Any] = {}
         self.alone = False
         self.with_references = with_references
-        self.patience = Patience(EXECUTIONS, EXECUTIONS)
+        self.cpu_limit = CpuLimit(EXECUTIONS, EXECUTIONS)
 
     @property
     def trace(self) -> Trace:
@@ -151,9 +151,9 @@ class Program:
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, 12_000))
         try:
-            with self.patience.work():
+            with self.cpu_limit.work():
                 yield
-        except (RecursionError, OutOfPatienceError) as error:
+        except (RecursionError, CpuLimitError) as error:
             self.execution.failures.append(error)
         finally:
             sys.setrecursionlimit(limit)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from scaffold.inspect.facts import Fact, fact
@@ -18,11 +19,15 @@ from scaffold.inspect.questions.denoiser import find_denoiser
 from scaffold.source.syntax import walk_tree
 
 ORDER = 4
-KEYS = ("detail.cfg.combination",)
+KEYS = ("detail.cfg.combination", "detail.cfg.stopped")
 MOST = 3
 """Predictions that a package has room for."""
 # What stands for the predictions where the expression is computed to see what it does: no sum of them is another.
 _PROBES = (math.e, math.pi, math.sqrt(2.0), math.sqrt(3.0), math.log(2.0))
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Gt: operator.gt, ast.Lt: operator.lt, ast.GtE: operator.ge, ast.LtE: operator.le, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}  # fmt: skip
 
 
 def answers(program: Program) -> dict[str, Fact]:
@@ -32,7 +37,7 @@ def answers(program: Program) -> dict[str, Fact]:
     ``neutral`` the conditional one is left; ``above`` is there where the pipeline makes no other up to that scale. A
     setting has a ``name``, a ``default`` and ``others``, names that the pipeline asks next. ``fewest`` is there where
     requests with reference images may be guided with more than one unconditional prediction: they are entries then,
-    however many there are.
+    however many there are. Where an expression is not understood, ``stopped`` is ``at``, its place, and ``why``.
     """
     loop = program.denoising
     if loop is None or loop.model_output is None or loop.sample is None:
@@ -45,8 +50,12 @@ def answers(program: Program) -> dict[str, Fact]:
         else:
             writer = Writer(loop, calls)
             value = _of_one(writer.tensor(loop.model_output, {}), writer)
-    except UnclearError:
-        return {}
+    except UnclearError as error:
+        if error.at is None:
+            return {}
+        line = program.source.read(error.at.file).splitlines()[error.at.line - 1].strip()
+        stopped = {"at": f"{error.at.file}:{error.at.line}", "why": f"`{line}` is not followed"}
+        return {KEYS[1]: fact(stopped, [error.at])}
     return {} if value is None else {KEYS[0]: fact(value, writer.places)}
 
 
@@ -155,7 +164,7 @@ def _computed(node: ast.expr, scale: float, probes: Sequence[float] = _PROBES) -
     if isinstance(node, ast.Subscript):
         return scale
     if isinstance(node, ast.IfExp):
-        return _computed(node.orelse, scale, probes)
+        return _computed(node.body if _holds(node.test, scale) else node.orelse, scale, probes)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = _computed(node.operand, scale, probes)
         return None if value is None else -value
@@ -165,7 +174,7 @@ def _computed(node: ast.expr, scale: float, probes: Sequence[float] = _PROBES) -
         if name == "lerp" and len(inner) == 3 and None not in inner:
             start, end, weight = (float(v or 0.0) for v in inner)
             return start + weight * (end - start)
-        return abs(inner[0]) if name == "vector_norm" and inner and inner[0] is not None else None
+        return abs(inner[0]) if name in ("vector_norm", "std") and inner and inner[0] is not None else None
     if not isinstance(node, ast.BinOp):
         return None
     left, right = _computed(node.left, scale, probes), _computed(node.right, scale, probes)
@@ -175,6 +184,14 @@ def _computed(node: ast.expr, scale: float, probes: Sequence[float] = _PROBES) -
         return left / right if right else None
     signs = {ast.Add: left + right, ast.Sub: left - right, ast.Mult: left * right}
     return signs.get(type(node.op))
+
+
+def _holds(test: ast.expr, scale: float) -> bool:
+    """Whether a comparison of settings holds where all of them have one value; a flag is off."""
+    if not isinstance(test, ast.Compare):
+        return False
+    left, right = _computed(test.left, scale), _computed(test.comparators[0], scale)
+    return None not in (left, right) and bool(_COMPARISONS[type(test.ops[0])](left, right))
 
 
 class _Names(ast.NodeTransformer):

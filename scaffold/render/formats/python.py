@@ -8,7 +8,6 @@ import json
 import re
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
 from scaffold.render.long_lines import break_long_lines
 from scaffold.render.rendered import RenderedFile
+from scaffold.scratch import scratch_folder
 
 SUFFIXES = (".py",)
 
@@ -71,8 +71,7 @@ def _formatted(fresh: Mapping[str, RenderedFile], files: Mapping[str, RenderedFi
     """Return the texts of the ``fresh`` among the files."""
     for path, file in fresh.items():
         _parse(path, file)
-    with tempfile.TemporaryDirectory(prefix="omni-scaffold-") as folder:
-        root = Path(folder)
+    with scratch_folder("render") as root:
         for path, file in files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(file.content, encoding="utf-8", newline="\n")

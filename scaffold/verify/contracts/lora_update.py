@@ -11,11 +11,11 @@ import torch
 
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured
+from scaffold.verify.rollout.engine_side.sources import pipelines_of
 from scaffold.verify.subject.checkpoint import checkpoint_writer
 from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.lora import ALPHA, RANK, adapted, layers
 from scaffold.verify.subject.noise_floor import limit_for, noise_floor
-from scaffold.verify.subject.rollout import MODELS
 
 ID = "lora-update"
 TITLE = "the adapted velocity is that of the weights W + (alpha / r) B A, which is what the rollout makes of them"
@@ -56,7 +56,7 @@ def _lost_by_hook(subject: Any, module: Any) -> list[str]:
         if not hasattr(subject.rollout, HOOK):
             return []
         pipeline = drive(subject).pipeline
-        upstream = next(kind for kind in subject.rollout.__mro__ if kind.__module__.startswith(MODELS))
+        upstream = pipelines_of(subject.rollout)[0]
         pipeline.add_module("omni_scaffold_spare", torch.nn.Linear(5, 7))  # a parameter, whose device hooks ask for
         # A rendered hook leaves the manager an adapter of zeros on a layer of the engine's, of which there is none.
         pipeline._placeholder_adapter = lambda config, rank: ({"spare.lora_B.weight": torch.zeros(1)}, config)

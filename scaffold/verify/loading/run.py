@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,8 +18,9 @@ from scaffold.errors import ScaffoldError
 from scaffold.progress import step
 from scaffold.reading import expanded, read_bytes
 from scaffold.resources import kit_root
-from scaffold.verify.child.devices import hidden
-from scaffold.verify.child.leftovers import MARK, end_leftovers
+from scaffold.scratch import scratch_folder
+from scaffold.verify.child.contained import run_contained
+from scaffold.verify.contract_level import environment_for_package
 from scaffold.verify.loading.proof import LoadingProof, prove
 from scaffold.verify.package import Package, declared_lists, open_package
 
@@ -57,16 +56,16 @@ def load_headers(package: str | Path, checkpoint: str | Path) -> LoadingProof:
             hint="pip install '.[verify]' in the clone",
         )
     headers = read_checkpoint(checkpoint)
-    with tempfile.TemporaryDirectory(prefix="omni-scaffold-loading-") as folder, step("loading the headers"):
+    with scratch_folder("loading") as folder, step("loading the headers"):
         location = expanded(checkpoint)
         if not location.exists():
-            location = Path(folder, "checkpoint")
+            location = folder / "checkpoint"
             write_headers(headers, location)
         elif location.is_dir():
             location = opened_folder(location)
         elif not opened.spec.get("port", {}).get("file"):
             location = location.parent
-        outcome = _run(opened, location.absolute(), Path(folder))
+        outcome = _run(opened, location.absolute(), folder)
         if not expanded(checkpoint).exists() and "error" in outcome and not outcome["read"]:
             raise ScaffoldError(
                 f"{opened.name}: nothing is known of {headers.source}: its loader asks for more than headers and"
@@ -78,35 +77,34 @@ def load_headers(package: str | Path, checkpoint: str | Path) -> LoadingProof:
 
 def run_child(command: Sequence[str], variables: Mapping[str, str]) -> child_process.Ended[str]:
     """Run the child process to its end."""
-    return child_process.run_text(command, seconds=SECONDS, variables=variables)
+    return run_contained(command, seconds=SECONDS, variables=variables)
 
 
 def _run(package: Package, location: Path, folder: Path) -> dict[str, Any]:
-    token = secrets.token_hex(8)
+    # The top of a pipeline's own package, for which the kit stands in, as for vllm-omni's.
+    beside = str(package.spec.get("upstream", {}).get("module") or "vllm_omni").partition(".")[0]
     job = {
         "module": package.module,
         "root": str(package.root),
         "checkout": package.checkout,
         "kit": str(kit_root()),
+        "beside": beside if beside != "vllm_omni" else None,
         "profile": package.spec.get("target", {}).get("profile") or "main",
         "location": str(location),
         "targets": declared_lists(package).get("target_modules", "all-linear"),
         "logs": str(folder),
         "outcome": str(folder / OUTCOME),
     }
-    variables = hidden(child_process.environment(PYTHONDONTWRITEBYTECODE="1", HF_HUB_OFFLINE="1", **{MARK: token}))
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     try:
-        Path(folder, "job.json").write_text(json.dumps(job), encoding="utf-8")
-        command = [sys.executable, str(CHILD), str(folder / "job.json")]
-        done = run_child(command, variables)
+        done = run_child([sys.executable, str(CHILD), str(folder / "job.json")], environment_for_package())
     except child_process.TookTooLong:
         raise ScaffoldError(f"{package.name}: loading did not end within {SECONDS:g} s") from None
-    finally:
-        end_leftovers(token, folder)
     try:
         outcome = parse_json(read_bytes(folder / OUTCOME, MOST_BYTES))
     except (OSError, ValueError):
-        told = (done.stderr.strip().splitlines() or [child_process.told_ending(done.returncode)])[-1][:300]
+        printed = (done.stdout + done.stderr).strip().splitlines() or [child_process.told_ending(done.returncode)]
+        told = printed[-1][:300]
         raise ScaffoldError(f"{package.name}: the process that loads it ended with no result: {told}") from None
     if not isinstance(outcome, dict):
         raise ScaffoldError(f"{package.name}: the process that loads it gave no result")

@@ -13,7 +13,7 @@ from scaffold.reading import read_text
 from scaffold.verify.report.curves import drawings
 from scaffold.verify.report.margins import margins
 from scaffold.verify.report.number import duration, figure, figures
-from scaffold.verify.report.verdict import LIBRARIES, next_steps, pitfalls, verdict
+from scaffold.verify.report.verdict import LIBRARIES, next_steps, pitfalls, trust, verdict
 from scaffold.verify.result import CheckResult, VerifyReport
 
 PAGE = Path(__file__).resolve().parent / "page"
@@ -38,6 +38,7 @@ def html_report(report: VerifyReport) -> str:
         library=LIBRARIES[report.contract],
         outcome=_outcome(report),
         verdict=verdict(report),
+        trust=trust(report),
         counts={status: report.count(status) for status in ("pass", "fail", "skip")},
         seconds=duration(sum(check.seconds for check in report.checks)),
         steps=next_steps(report, kept=True),

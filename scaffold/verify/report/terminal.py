@@ -15,13 +15,12 @@ from scaffold.console import SafeConsole, said
 from scaffold.inspect.report_console import report_console
 from scaffold.printable import printable
 from scaffold.verify.report.number import figures
-from scaffold.verify.report.verdict import LIBRARIES, counts, next_steps, pitfalls, skips
+from scaffold.verify.report.verdict import LIBRARIES, counts, next_steps, pitfalls, skips, trust
 from scaffold.verify.result import CheckResult, Level, VerifyReport
 
 STYLES = {"pass": "green", "fail": "bold red", "skip": "yellow"}
 # Columns that the other columns take where units fold.
 BESIDE = 44
-TRUST = "tensors are compared where the package does not run; all else that is said in its processes is its own word"
 LEVELS: tuple[Level, ...] = ("contract", "rollout", "train")
 
 
@@ -49,9 +48,8 @@ def print_report(
         return Text(safe, style, overflow="fold")
 
     console.print(text(report.package, "bold").append(f"  run with {LIBRARIES[report.contract]}", "not bold"))
-    console.print(
-        text("numbers are compared outside of the package's processes; what else it says there is its own word")
-    )
+    if told := trust(report):
+        console.print(text(told))
     skipped = skips(report)
     together = {check.id for checks in skipped.values() for check in checks if len(checks) > 1}
     for level in LEVELS:

@@ -19,6 +19,7 @@ from scaffold.upstream.builds import base_of, build_folder, is_own
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.pip import is_unreachable
 from scaffold.upstream.source import PACKAGE
+from scaffold.verify.child.contained import run_contained
 from scaffold.verify.rollout.pins import Pins, known_versions, nearest_version, read_pins
 from scaffold.verify.rollout.platform_plugin import install_plugin, plugin_digest
 
@@ -120,11 +121,11 @@ def build_environment(version: str, *, force: bool = False, run: Runner | None =
             finish(folder, pins)
             return Environment(folder, version)
         # A virtual environment cannot be moved, so it is built where it will be; the marker makes it whole.
-        shutil.rmtree(folder, ignore_errors=True)
+        discard(folder)
         try:
             install(folder, pins, run)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            discard(folder)
             raise
         finish(folder, pins)
     return Environment(folder, version)
@@ -155,7 +156,7 @@ def _build_own(version: str, *, force: bool, run: Runner | None) -> Environment:
     below = build_environment(nearest_version(base_of(version)), run=run)
     folder = environment_folder(version)
     with alone(folder), in_use(below):
-        shutil.rmtree(folder, ignore_errors=True)
+        discard(folder)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             (run or _run)([sys.executable, "-m", "venv", "--without-pip", str(folder)])
@@ -168,13 +169,19 @@ def _build_own(version: str, *, force: bool, run: Runner | None) -> Environment:
             marker = folder / MARKER
             marker.write_text(json.dumps(_expected_own(version, below), indent=2) + "\n", encoding="utf-8")
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            discard(folder)
             raise
     return Environment(folder, version)
 
 
 def _expected_own(version: str, below: Environment) -> dict[str, str]:
     return {"version": version, "below": str(below.folder), "pins": read_pins(below.version).fingerprint}
+
+
+def discard(folder: Path) -> None:
+    """Remove an environment; one that is killed on the way leaves nothing that looks whole."""
+    (folder / MARKER).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def size(folder: Path) -> int:
@@ -240,11 +247,11 @@ def _python(folder: Path) -> Path:
 
 
 def _run(command: list[str]) -> None:
-    done = child_process.run_text(command, seconds=None)
+    done = run_contained(command, seconds=None, variables=child_process.environment())
     if done.returncode:
-        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
         told = [line for line in lines if line.upper().startswith("ERROR")] or lines
-        if "pip" in command and is_unreachable(done.stdout + done.stderr):
+        if "pip" in command and is_unreachable(done.stdout):
             raise ScaffoldError(
                 "building the rollout environment failed: a package index is down or cannot be reached",
                 hint="see `pip config list`, or try again where it can be reached",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
@@ -25,12 +26,13 @@ def model_name(package: Package) -> str:
     return str(package.spec.get("names", {}).get("model") or package.name.removesuffix(ALGORITHM_SUFFIX))
 
 
-def gather_facts(package: Package, environment: Environment) -> dict[str, Any]:
+def gather_facts(package: Package, environment: Environment, checkpoint: Path | None = None) -> dict[str, Any]:
     """Return what the scenarios need, as plain values.
 
     Args:
         package: what is verified.
         environment: its vllm-omni is read where the package has no spec.
+        checkpoint: of whose configuration the tiny one of a ported package has its settings.
 
     Raises:
         NotEstablishedError: the size of a latent token is unknown.
@@ -38,7 +40,7 @@ def gather_facts(package: Package, environment: Environment) -> dict[str, Any]:
     if package.spec.get("port", {}).get("entry"):
         from scaffold.verify.rollout.ported_facts import ported_facts
 
-        return ported_facts(package)
+        return ported_facts(package, checkpoint)
     known = _of_spec(package.spec) if package.spec else _of_pipeline(package, environment)
     declared = package.declared
     pixels = declared.pixels_per_token

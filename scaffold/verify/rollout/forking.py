@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import select
 import signal
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +14,9 @@ from typing import Any
 
 from scaffold import child_process
 from scaffold.documents import parse_json
-from scaffold.verify.child.leftovers import MARK, end_process
+from scaffold.scratch import scratch_folder
+from scaffold.verify.child.contained import Contained, start_contained
+from scaffold.verify.child.leftovers import end_descendants
 from scaffold.verify.rollout.environment import BOOT, Environment
 
 SECONDS = 300.0  # for the imports
@@ -90,27 +90,26 @@ def forked(
 class Server:
     """A process of ``engine_side/server.py`` that is ready."""
 
-    def __init__(self, process: child_process.Process, folder: tempfile.TemporaryDirectory[str], token: str) -> None:
-        self.process, self.folder, self.token = process, folder, token
+    def __init__(self, process: Contained, opened: contextlib.ExitStack) -> None:
+        self.process, self._opened = process, opened
         self.alive = True
         self._received = b""
 
     @classmethod
     def start(cls, environment: Environment, variables: Mapping[str, str]) -> Server | None:
         """Start one and wait for its imports; None where they fail."""
-        folder = tempfile.TemporaryDirectory(prefix="omni-scaffold-engine-")
-        token = secrets.token_hex(8)
-        with Path(folder.name, "log").open("wb") as log:
-            process = child_process.start(
+        opened = contextlib.ExitStack()
+        folder = opened.enter_context(scratch_folder("engine"))
+        with (folder / "log").open("wb") as log:
+            process = start_contained(
                 [str(environment.python), str(BOOT), "--serve"],
-                cwd=Path(folder.name),
-                variables={**variables, "TMPDIR": folder.name, MARK: token},
+                cwd=folder,
+                variables={**variables, "TMPDIR": str(folder)},
                 stdin=child_process.PIPE,
                 stdout=child_process.PIPE,
                 stderr=log,
-                own_session=True,
             )
-        server = cls(process, folder, token)
+        server = cls(process, opened)
         try:
             ready = server.answer(SECONDS)
         except BaseException:
@@ -165,13 +164,12 @@ class Server:
     def end(self) -> None:
         """End the server and all that it has started."""
         self.alive = False
-        end_process(self.process, self.token)
+        self.process.end()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        with contextlib.suppress(OSError):
-            self.folder.cleanup()
+        self._opened.close()
 
 
 class ForkedProcess:
@@ -180,6 +178,14 @@ class ForkedProcess:
     def __init__(self, server: Server, pid: int) -> None:
         self.server, self.pid = server, pid
         self.returncode: int | None = None
+
+    def end(self) -> None:
+        """End it and what it has started; what it has left the server ends."""
+        if self.poll() is None:
+            end_descendants(self.pid)
+            with contextlib.suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self.wait()
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs."""

@@ -14,6 +14,7 @@ from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded, read_tail, read_text
 from scaffold.resources import kit_root
+from scaffold.scratch import scratch_folder
 from scaffold.upstream.locate import DEFAULT_VERSION
 from scaffold.verify.package import Package, casts_module, model_names, open_package
 from scaffold.verify.request import VerifyRequest
@@ -132,14 +133,14 @@ def run_level(
     if not wanted:
         return Outcome([])
     with contextlib.ExitStack() as stack:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="omni-scaffold-rollout-"))
-        plan = require(request, Path(scratch), version=version, environment=environment)
+        scratch = stack.enter_context(scratch_folder("rollout"))
+        plan = require(request, scratch, version=version, environment=environment)
         if environment is None:
             stack.enter_context(in_use(plan.environment))
         results: list[CheckResult] = []
         versions: dict[str, str] = {}
         for dtype in DTYPES:
-            checks, started = _run_dtype(plan, dtype, wanted, Path(scratch))
+            checks, started = _run_dtype(plan, dtype, wanted, scratch)
             results += checks
             for check in checks:
                 tell(check.line)
@@ -177,10 +178,8 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
     Raises:
         NotEstablishedError: something it takes is missing.
     """
-    facts = {**gather_facts(package, environment), "half_module": casts_module(package)}
+    facts = {**gather_facts(package, environment, checkpoint), "half_module": casts_module(package)}
     builder = grown = None
-    if checkpoint is not None and facts.get("ported"):
-        raise NotEstablishedError("a ported package runs on a tiny checkpoint of its own; leave out --checkpoint")
     if facts.get("ported"):
         checkpoint = grown = scratch / "checkpoint"
     elif checkpoint is None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from scaffold.documents import MalformedError, parse_json
+from scaffold.reading import read_text
 from scaffold.verify.package import Package, declared_lists
+from scaffold.verify.rollout.engine_side.tiny.shrink import DENOISER, WORDS, shrunk
 from scaffold.verify.rollout.facts import NotEstablishedError, raised
 
 # Pixels of one of the image's four parts a side, to begin with; a request that fails is made larger.
@@ -28,13 +32,49 @@ def _fused_names(sections: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys([*whole, *engine, *(str(row[0]).strip(".") for row in stacked)]))
 
 
-def ported_facts(package: Package) -> dict[str, Any]:
+# Files beside a checkpoint's weights that say nothing of sizes.
+_OTHERS = ("config.json", "model_index.json", "generation_config.json", "preprocessor_config.json")
+
+
+def _of_checkpoint(folder: Path, attribute: str) -> dict[str, dict[str, Any]]:
+    """What a checkpoint's own files say of the denoiser, of schedulers and of what a pipeline reads by itself.
+
+    Sizes are made small.
+    """
+    named = [folder / name for name in (f"{attribute}/config.json", "transformer/config.json", "config.json")]
+    denoiser = next((_read(path) for path in named if path.is_file()), {})
+    files = {
+        path.name: shrunk(_with_words(_read(path)), DENOISER)
+        for path in sorted(folder.glob("*.json"))
+        if path.name not in _OTHERS and "token" not in path.name and not path.name.endswith(".index.json")
+    }
+    components = {path.parent.name: _read(path) for path in sorted(folder.glob("*/scheduler_config.json"))}
+    return {"denoiser": shrunk(_with_words(denoiser), DENOISER), "components": components, "files": files}
+
+
+def _with_words(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in which a vocabulary is as small as the tokenizer of a tiny checkpoint allows."""
+    found = {name: _with_words(value) if isinstance(value, dict) else value for name, value in values.items()}
+    return {**found, **({"vocab_size": WORDS} if type(found.get("vocab_size")) is int else {})}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = parse_json(read_text(path))
+    except (OSError, MalformedError) as error:
+        raise NotEstablishedError(f"{path.name} of the checkpoint cannot be read: {error}") from None
+    settings = found if isinstance(found, dict) else {}
+    return {name: value for name, value in settings.items() if not name.startswith("_")}
+
+
+def ported_facts(package: Package, checkpoint: Path | None = None) -> dict[str, Any]:
     """Return the facts of ``gather_facts`` and, under ``ported``, what a tiny checkpoint is made from.
 
     Hand-written settings of a tiny model stand in ``[verify]`` of ``scaffold.toml``: ``denoiser`` and ``request`` are
     tables of values, ``components`` one table for each folder of the checkpoint, ``files`` one for each file that a
     pipeline reads by itself, ``tokens`` the special tokens that no source spells out, and ``stages`` what stages before
-    the pipeline hand on.
+    the pipeline hand on. What they do not say is taken from the configuration files of ``checkpoint``, sizes made
+    small.
 
     Raises:
         NotEstablishedError: the package says of something that it is still to be written, or that VeRL-Omni cannot
@@ -56,6 +96,7 @@ def ported_facts(package: Package) -> dict[str, Any]:
     # A scale that is off by default is on, so that all branches run.
     scale = (float(scale) if scale > neutral else neutral + 1) if isinstance(scale, int | float) else None
     given = sections.get("verify", {})
+    own = _of_checkpoint(checkpoint, sections.get("loading", {}).get("attribute") or "") if checkpoint else {}
     staged = sections.get("deploy", {}).get("position") is not None
     if staged and not given.get("stages"):
         what = "what the stages before hand on to the pipeline"
@@ -109,7 +150,10 @@ def ported_facts(package: Package) -> dict[str, Any]:
             "references": edit,
             "additional_config": sections.get("deploy", {}).get("additional_config") or {},
             "staged": staged,
-            "given": {name: given.get(name) or {} for name in ("denoiser", "components", "request", "files", "stages")},
+            "given": {
+                name: {**own.get(name, {}), **(given.get(name) or {})}
+                for name in ("denoiser", "components", "request", "files", "stages")
+            },
             "tokens": given.get("tokens") or [],
         },
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from scaffold import child_process
 from scaffold.reading import read_tail, read_text
-from scaffold.verify.child.leftovers import MARK, end_process
+from scaffold.verify.child.contained import Contained, start_contained
 from scaffold.verify.rollout.environment import BOOT, Environment
 from scaffold.verify.rollout.forking import ForkedProcess, forked
 
@@ -74,9 +73,8 @@ def run_process(
     """
     given = child_process.environment()
     variables = {name: given[name] for name in PASSED_ON if name in given}
-    token = secrets.token_hex(8)
     # The folder of the log is the run's own, and removed with all that is in it.
-    variables |= {**VARIABLES, "OMNI_SCAFFOLD_KIT_PROFILE": profile, "TMPDIR": str(log.parent), MARK: token}
+    variables |= {**VARIABLES, "OMNI_SCAFFOLD_KIT_PROFILE": profile, "TMPDIR": str(log.parent)}
     started = time.monotonic()
     peak = 0
     stopped = said = None
@@ -95,7 +93,7 @@ def run_process(
                 break
             time.sleep(0.1)
     finally:
-        end_process(child, token)
+        child.end()
     lasted = time.monotonic() - started
     code = child.returncode
     if stopped is None and code == 0:
@@ -108,7 +106,7 @@ def run_process(
 
 def start_process(
     environment: Environment, command: Sequence[str], variables: Mapping[str, str], log: Path
-) -> child_process.Process | ForkedProcess:
+) -> Contained | ForkedProcess:
     """Start a script and its arguments in an environment: inside of ``forking`` as a fork, else by itself.
 
     Args:
@@ -121,13 +119,12 @@ def start_process(
         found = forked(environment, command, variables, log)
         if found is not None:
             return found
-        return child_process.start(
+        return start_contained(
             [str(environment.python), *command],
             cwd=log.parent,
             variables=variables,
             stdout=output,
             stderr=child_process.SAME_AS_OUTPUT,
-            own_session=True,
         )
 
 
@@ -139,9 +136,11 @@ def last_line(log: Path) -> str:
 
 
 def _resident(pid: int) -> int:
-    """Resident megabytes of a process; 0 where the system does not say."""
+    """Resident megabytes of a process or of a child of it, whichever has more; 0 where the system does not say."""
+    found = [0]
     with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in read_text(f"/proc/{pid}/status", errors="replace").splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) // 1024
-    return 0
+        for one in (str(pid), *read_text(f"/proc/{pid}/task/{pid}/children").split()):
+            for line in read_text(f"/proc/{one}/status", errors="replace").splitlines():
+                if line.startswith("VmRSS:"):
+                    found.append(int(line.split()[1]) // 1024)
+    return max(found)

@@ -11,13 +11,16 @@ if TYPE_CHECKING:
     from scaffold.verify.rollout.level import Plan
 
 
-def recorded(package: Package, scratch: Path, dtypes: Sequence[str]) -> dict[str, dict[str, Any]]:
+def recorded(
+    package: Package, scratch: Path, dtypes: Sequence[str], checkpoint: Path | None = None
+) -> dict[str, dict[str, Any]]:
     """Make the recordings.
 
     Args:
         package: one with a ported denoiser.
         scratch: an empty folder that outlives the contracts.
         dtypes: precisions to run the pipeline in.
+        checkpoint: of whose configuration the tiny one has its settings.
 
     Returns:
         By precision: ``checkpoint`` and ``folder``, where the checkpoint and the recording lie; or ``unknown``, the
@@ -30,7 +33,7 @@ def recorded(package: Package, scratch: Path, dtypes: Sequence[str]) -> dict[str
     try:
         if isinstance(found, str):
             raise NotEstablishedError(f"what a ported denoiser is given only its pipeline knows, and {found}")
-        plan = make_plan(package, found, None, scratch)
+        plan = make_plan(package, found, checkpoint, scratch)
     except NotEstablishedError as reason:
         return {dtype: {"unknown": str(reason)} for dtype in dtypes}
     return {dtype: _made(plan, dtype, scratch / dtype) for dtype in dtypes}

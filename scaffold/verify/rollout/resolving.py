@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -22,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 from scaffold.errors import ScaffoldError
 from scaffold.progress import step
 from scaffold.reading import read_text
+from scaffold.scratch import scratch_folder
 from scaffold.upstream.locate import DISTRIBUTION
 from scaffold.upstream.uv import NoSetError, run_uv
 from scaffold.verify.rollout.pins import Pins, Step, nearest_version, read_pins, recorded_folder
@@ -103,8 +103,7 @@ def _compile(version: str, nearest: Pins, more: Sequence[str], torch: str) -> di
         "pins.txt": "\n".join(pin for pin in nearest.constraints if _name(pin) not in ENGINES),
         "overrides.txt": torch,
     }
-    with tempfile.TemporaryDirectory(prefix="omni-scaffold-resolving-") as scratch:
-        folder = Path(scratch)
+    with scratch_folder("resolving") as folder:
         for name, text in files.items():
             (folder / name).write_text(text + "\n", encoding="utf-8")
         arguments = ["pip", "compile", "wanted.txt", "--output-file", "pins.txt", "--python", sys.executable]

@@ -12,7 +12,7 @@ import scaffold.verify.rollout.scenarios as room
 
 if TYPE_CHECKING:
     from scaffold.verify.rollout.check import Check, Measurement
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 
 class Scenario(Protocol):
@@ -27,7 +27,7 @@ class Scenario(Protocol):
     CHECKS: tuple[Check, ...]
 
     @staticmethod
-    def measure(bench: Bench) -> Iterator[Measurement]:
+    def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
         """Run it; called inside the environment."""
 
 

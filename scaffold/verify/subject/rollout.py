@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from scaffold.verify.formulas import shifted_sigmas, truncated_sigmas
 from scaffold.verify.measured import NotDrivableError
+from scaffold.verify.rollout.engine_side.sources import pipelines_of
 from scaffold.verify.subject.character_tokenizer import tokenizer_of
 from scaffold.verify.subject.stand_in_velocity import velocity_of
 
-MODELS = "vllm_omni.diffusion.models."
 TRAJECTORY = ("latents", "timesteps", "log_probs")
 ROOM = 4096  # for a prompt: an id for each character is several times what a tokenizer makes of it
 
@@ -69,9 +69,9 @@ class RolloutDriver:
         self._refuse()
         self.subject, self.dtype = subject, dtype
         self._shape = subject.geometry.shape
-        upstream = [kind for kind in subject.rollout.__mro__ if kind.__module__.startswith(MODELS)]
+        upstream = pipelines_of(subject.rollout)
         if not upstream:
-            raise NotDrivableError(f"{subject.rollout.__name__} inherits from no pipeline of {MODELS.rstrip('.')}")
+            raise NotDrivableError(f"{subject.rollout.__name__} inherits from no pipeline")
         self._stand_in(upstream[0])
         os.environ["LOCAL_RANK"] = "0"
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,11 +73,11 @@ def build_cuda_environment(version: str, *, force: bool = False) -> Environment:
         raise ScaffoldError(f"${OVERRIDE} is set, so no environment is built", hint=f"unset {OVERRIDE}")
     folder, pins = folder_of(version), cuda_pins(read_pins(version))
     with environments.alone(folder):
-        shutil.rmtree(folder, ignore_errors=True)
+        environments.discard(folder)
         try:
             environments.install(folder, pins)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            environments.discard(folder)
             raise
         environments.finish(folder, pins)
     return Environment(folder, version)

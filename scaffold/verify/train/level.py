@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from pathlib import Path
 from threading import Event
 
 from scaffold.errors import ScaffoldError
+from scaffold.scratch import keep, scratch_folder
 from scaffold.target import Checkout
 from scaffold.verify.package import Package, open_package, registered, upstream_bases
 from scaffold.verify.request import VerifyRequest
@@ -80,7 +79,6 @@ class Setting:
     scratch: Path
     request: TrainRequest
     tell: Tell
-    keep: list[bool]
     checkpoints: dict[tuple[str, str], Grown | None] = field(default_factory=dict)
 
     def checkpoint(self, package: Package, dtype: str) -> Grown | None:
@@ -176,7 +174,7 @@ def run_level(verify: VerifyRequest, request: TrainRequest, tell: Tell = lambda 
             training = run_variant(setting, variant)
             results += [_judge(contract, training) for contract in contracts(variant)]
         if any(result.status == "fail" for result in results):
-            setting.keep.append(True)
+            keep(setting.scratch)
         environment = _origins(setting)
     chosen = [result for result in results if not verify.select or result.id in verify.select]
     return Outcome(chosen, environment, "verl_omni")
@@ -184,7 +182,7 @@ def run_level(verify: VerifyRequest, request: TrainRequest, tell: Tell = lambda 
 
 @contextmanager
 def opened(package: Path, request: TrainRequest, tell: Tell) -> Iterator[Setting]:
-    """Everything that the runs of a request share; what they printed stays where ``keep`` says so.
+    """Everything that the runs of a request share; what they printed is gone after the block, unless it is kept.
 
     Raises:
         ScaffoldError: something that it needs is missing.
@@ -195,18 +193,13 @@ def opened(package: Path, request: TrainRequest, tell: Tell) -> Iterator[Setting
     environment, sources = ready(own, request)
     for variant in chosen if "all" not in request.variants else ():
         find_trainer(sources.verl_omni, variant.trainer)
-    scratch = Path(tempfile.mkdtemp(prefix="omni-scaffold-train-"))
-    keep: list[bool] = []
-    try:
+    with scratch_folder("train") as scratch:
         laid = [found for found in (beside, own) if found]
         workshop = build_workshop(scratch / "workshop", sources.verl_omni.root, laid)
         script = smoke_script(workshop, model_name(own))
         start_with(script, find_trainer(sources.verl_omni))
         with in_use(environment):
-            yield Setting(own, beside, environment, sources, workshop, script, scratch, request, tell, keep)
-    finally:
-        if not keep:
-            shutil.rmtree(scratch, ignore_errors=True)
+            yield Setting(own, beside, environment, sources, workshop, script, scratch, request, tell)
 
 
 def run_variant(setting: Setting, variant: Variant) -> Training:

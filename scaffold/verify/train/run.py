@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,8 +13,9 @@ from threading import Event
 
 from scaffold import child_process
 from scaffold.reading import open_file, read_lines, read_tail
+from scaffold.scratch import scratch_folder
+from scaffold.verify.child.contained import Contained, start_contained
 from scaffold.verify.child.isolation import is_over
-from scaffold.verify.child.leftovers import MARK, end_process
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.rollout.platform_plugin import name_distribution
 from scaffold.verify.rollout.process import LAST_BYTES, MOST_PRINTED, last_line
@@ -129,8 +129,15 @@ def command(plan: RunPlan) -> list[str]:
     return ["bash", str(plan.script), *(f"{name}={value}" for name, value in given.items())]
 
 
-def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
-    """The environment of a run's processes."""
+def variables(plan: RunPlan, folder: Path, token: str, ray: Path) -> dict[str, str]:
+    """The environment of a run's processes.
+
+    Args:
+        plan: the run.
+        folder: where it keeps what it writes.
+        token: what tells its sockets from another run's.
+        ray: where Ray keeps its sockets, whose paths have at most 107 characters.
+    """
     given = child_process.environment()
     kept = {name: given[name] for name in PASSED_ON if name in given}
     places = [PATH, _names(plan.environment, folder), plan.workshop, *([plan.verl] if plan.verl else [])]
@@ -143,9 +150,8 @@ def variables(plan: RunPlan, folder: Path, token: str) -> dict[str, str]:
         **({"PYTHONDONTWRITEBYTECODE": "1"} if plan.verl else {}),
         "PATH": f"{plan.environment.folder / 'bin'}:{given.get('PATH', os.defpath)}",
         "PYTHONPATH": ":".join(map(str, places)),
-        "RAY_TMPDIR": str(_ray_folder(token)),
+        "RAY_TMPDIR": str(ray),
         "TMPDIR": str(folder),
-        MARK: token,
         "OMNI_SCAFFOLD_ROLLOUT_DEVICES": str(plan.variant.devices),
         "OMNI_SCAFFOLD_TRAIN": ",".join([*armed, *([str(plan.mistake)] if plan.mistake else [])]),
         "OMNI_SCAFFOLD_TRAIN_DTYPE": plan.variant.dtype,
@@ -181,38 +187,30 @@ def _names(environment: Environment, folder: Path) -> Path:
     return folder / "names"
 
 
-def _ray_folder(token: str) -> Path:
-    """Where Ray keeps its sockets, whose paths have at most 107 characters."""
-    return Path("/tmp") / f"os-{token}"
-
-
 def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None, stopping: Event) -> str | None:
     """Run once; returns None where it ended well, else one line."""
     token = secrets.token_hex(4)
     ports = f"[{(first := PORTS[int(token, 16) % len(PORTS)])},{first + PORTS.step - 1}]"
     given = [*command(plan), f"trainer.ray_master_port_range={ports}"]
-    with log.open("wb") as output:
-        child = child_process.start(
-            given,
-            cwd=plan.workshop,
-            variables=variables(plan, folder, token),
-            stdout=output,
-            stderr=child_process.SAME_AS_OUTPUT,
-            own_session=True,
-        )
-    try:
-        stopped = _follow(child, folder, log, follow, stopping, _ray_folder(token))
-    finally:
-        end_process(child, token, _ray_folder(token))
-        shutil.rmtree(_ray_folder(token), ignore_errors=True)
+    with scratch_folder("ray", Path("/tmp")) as ray:
+        with log.open("wb") as output:
+            child = start_contained(
+                given,
+                cwd=plan.workshop,
+                variables=variables(plan, folder, token, ray),
+                stdout=output,
+                stderr=child_process.SAME_AS_OUTPUT,
+            )
+        try:
+            stopped = _follow(child, folder, log, follow, stopping, ray)
+        finally:
+            child.end()
     if stopped is None and child.returncode == 0:
         return None
-    return f"the run was {stopped or child_process.told_ending(child.returncode)}; its last line: {last_line(log)}"
+    return f"the run was {stopped or child_process.told_ending(child.wait())}; its last line: {last_line(log)}"
 
 
-def _follow(
-    child: child_process.Process, folder: Path, log: Path, follow: Follow | None, stopping: Event, ray: Path
-) -> str | None:
+def _follow(child: Contained, folder: Path, log: Path, follow: Follow | None, stopping: Event, ray: Path) -> str | None:
     """Wait for the end; returns why the run has to be stopped before it, or None."""
     seen, last, broken = 0, time.monotonic(), False
     asked, since, looked = None, last, last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -192,7 +193,8 @@ def test_slow_start_of_ray_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_run_leaves_no_process_behind(tmp_path: Path) -> None:
-    train(plan(tmp_path, 'setsid sleep 300 & echo $! > "$PWD/pid"; exit 0'))
+    """Not even one in another session whose environment tells nothing of the run."""
+    train(plan(tmp_path, 'env -i setsid sleep 300 & echo $! > "$PWD/pid"; exit 0'))
     assert _ends(int((tmp_path / "pid").read_text()))
 
 
@@ -206,13 +208,15 @@ from scaffold.verify.run import _orderly_end
 from scaffold.verify.train import level
 from scaffold.verify.train.variants import VARIANTS
 with _orderly_end():
-    plan = plan(Path(sys.argv[2]), 'setsid sleep 300 & echo $! > "$PWD/pid.tmp"; mv "$PWD/pid.tmp" "$PWD/pid"; wait')
+    script = 'env -i setsid sleep 300 & echo $! > "$PWD/pid.tmp"; mv "$PWD/pid.tmp" "$PWD/pid"; wait'
+    plan = plan(Path(sys.argv[2]), script)
     level._run_all(SimpleNamespace(tell=print), VARIANTS[0], {"run": plan})
 """
 
 
-def test_signal_ends_a_run_at_once_and_not_the_one_beside_it(tmp_path: Path) -> None:
-    import signal
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_signal_ends_a_run_at_once_and_not_the_one_beside_it(number: signal.Signals, tmp_path: Path) -> None:
+    """Also where the tool has no time to end anything itself."""
     import subprocess
     import sys
     import time
@@ -224,9 +228,9 @@ def test_signal_ends_a_run_at_once_and_not_the_one_beside_it(tmp_path: Path) -> 
             assert [run.poll() for run in runs] == [None, None]
             time.sleep(0.1)
         first, second = (int((folder / "pid").read_text()) for folder in folders)
-        runs[0].send_signal(signal.SIGTERM)
-        assert runs[0].wait(timeout=60) == 128 + signal.SIGTERM
-        assert not _alive(first)
+        runs[0].send_signal(number)
+        assert runs[0].wait(timeout=60) == (-number if number == signal.SIGKILL else 128 + number)
+        assert _ends(first) if number == signal.SIGKILL else not _alive(first)
         assert _alive(second)
         assert runs[1].poll() is None
     finally:
@@ -251,9 +255,8 @@ def _alive(pid: int) -> bool:
 
 
 def test_two_runs_share_no_name_on_the_host(tmp_path: Path) -> None:
-    first, second = (variables(plan(tmp_path / name, ""), tmp_path, name) for name in _folders(tmp_path))
-    for name in ("RAY_TMPDIR", "OMNI_SCAFFOLD_TRAIN_RUN"):
-        assert first[name] != second[name]
+    first, second = (variables(plan(tmp_path / n, ""), tmp_path, n, tmp_path / n) for n in _folders(tmp_path))
+    assert first["OMNI_SCAFFOLD_TRAIN_RUN"] != second["OMNI_SCAFFOLD_TRAIN_RUN"]
 
 
 def _folders(tmp_path: Path) -> list[str]:

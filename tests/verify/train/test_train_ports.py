@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from scaffold.verify.child.leftovers import end_leftovers
+from scaffold.scratch import scratch_folder
+from scaffold.verify.child.contained import start_contained
 from scaffold.verify.rollout.environment import find_environment
 from scaffold.verify.train.run import RunPlan, variables
 from scaffold.verify.train.trainers import SYNC, Trainer
@@ -32,16 +31,14 @@ print(json.dumps({"verl binds to": address, "listening": sorted({c.laddr.ip.remo
 def test_servers_of_a_run_are_not_reached_from_elsewhere(tmp_path: Path) -> None:
     if isinstance(found := find_environment(VERSION), str):
         pytest.skip(found)
-    token = os.urandom(4).hex()
     trainer = Trainer(SYNC, "verl_omni.trainer.main_diffusion_v1")
     plan = RunPlan(found, tmp_path, None, tmp_path, tmp_path, tmp_path, VARIANTS[0], trainer, 1, (), "foo")
-    given = variables(plan, tmp_path, token)
-    try:
-        done = subprocess.run(
-            [str(found.python), "-c", LISTEN], env=given, cwd=tmp_path, capture_output=True, text=True, timeout=300
-        )
-    finally:
-        end_leftovers(token, Path(given["RAY_TMPDIR"]))
-        shutil.rmtree(given["RAY_TMPDIR"], ignore_errors=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == {"verl binds to": "127.0.0.1", "listening": ["127.0.0.1"]}
+    with scratch_folder("ray", Path("/tmp")) as ray, (tmp_path / "told").open("wb") as told:
+        given = variables(plan, tmp_path, os.urandom(4).hex(), ray)
+        child = start_contained([str(found.python), "-c", LISTEN], cwd=tmp_path, variables=given, stdout=told)
+        try:
+            assert child.wait(300) == 0
+        finally:
+            child.end()
+    line = (tmp_path / "told").read_text().splitlines()[-1]
+    assert json.loads(line) == {"verl binds to": "127.0.0.1", "listening": ["127.0.0.1"]}

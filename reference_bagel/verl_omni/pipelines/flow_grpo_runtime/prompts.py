@@ -20,7 +20,9 @@ from typing import Any
 import torch
 
 
-def ensure_prompt_text(pipeline: Any, req: Any, *, tokenizer: str, text_only: bool | tuple[str, ...]) -> None:
+def ensure_prompt_text(
+    pipeline: Any, req: Any, *, tokenizer: str, text_only: bool | tuple[str, ...], takes_ids: bool = False
+) -> None:
     """Give the pipeline the text it wants in place of the token ids that the agent loop sends.
 
     Args:
@@ -29,6 +31,7 @@ def ensure_prompt_text(pipeline: Any, req: Any, *, tokenizer: str, text_only: bo
         tokenizer: path of the tokenizer in the pipeline; empty where it has the usual name.
         text_only: the engine's warm-up brings what upstream could take, and what is trained is made of text: entries
             of a request that stay then, or True for all but media.
+        takes_ids: it reads ``prompt_token_ids`` itself, and no text.
 
     Raises:
         ValueError: the ids cannot be turned back into the user's text.
@@ -41,6 +44,10 @@ def ensure_prompt_text(pipeline: Any, req: Any, *, tokenizer: str, text_only: bo
         for name in [name for name in prompt if (name not in stay if stay else name == "multi_modal_data")]:
             del prompt[name]
     ids = prompt.get("prompt_token_ids") if prompt.get("prompt_ids") is None else prompt["prompt_ids"]
+    if takes_ids:
+        if ids is not None:
+            prompt["prompt_token_ids"] = ids
+        return
     if not prompt.get("prompt") and ids is not None:
         prompt["prompt"] = text_of(tokenizer_of(pipeline, tokenizer), ids)
     if not prompt.get("negative_prompt") and prompt.get("negative_prompt_ids") is not None:

@@ -113,12 +113,13 @@ class RolloutPlan(SteppedPlan):
         attribute: of the pipeline that holds the denoiser; empty for a pipeline that is one.
         tables: makes, of the denoiser, what the pipeline computes of its configuration and gives to every call.
         beside: says what the denoiser reads from the engine's context, under the names of the ported one's arguments.
-        loop: where the loop is whose update is replaced.
+        loop: where the loop is whose update is replaced; a function is a copy of the pipeline's ``forward``.
         steps_in_extra_args: the pipeline reads the number of steps there.
         folds_lora: LoRA is folded into the weights.
         packed_lora: the engine's adapter manager wraps layers of every kind.
         spare_at_start: the manager looks for layers once, when it starts, and refuses a pipeline without any.
         tokenizer: path of the tokenizer in the pipeline, for prompts that come as ids.
+        takes_ids: the pipeline reads the prompt's token ids, and no text.
         text_only: what is rolled out is made of text, whatever the engine's warm-up brings: entries of a request that
             stay then beside the text, or True for all but media.
     """
@@ -129,12 +130,13 @@ class RolloutPlan(SteppedPlan):
     attribute: str = ""
     tables: Callable[[Any], dict[str, Any]] | None = None
     beside: Callable[[], dict[str, Any]] | None = None
-    loop: LoopOfModule | LoopOfFile | None = None
+    loop: LoopOfModule | LoopOfFile | Callable[..., Any] | None = None
     steps_in_extra_args: bool = False
     folds_lora: bool = True
     packed_lora: bool = True
     spare_at_start: bool = False
     tokenizer: str = ""
+    takes_ids: bool = False
     text_only: bool | tuple[str, ...] = False
 
 
@@ -180,7 +182,7 @@ class RecordedRollout(SteppedRollout):
         scheduler.model_path = self.od_config.model
         scheduler.begin(record_calls=plan.denoiser is not None, **self._steps(params, extra_args))
         with plan.loop.replaced(scheduler) if isinstance(plan.loop, LoopOfFile) else contextlib.nullcontext():
-            output = super().forward(req)  # type: ignore[misc]
+            output = plan.loop(self, req) if callable(plan.loop) else super().forward(req)  # type: ignore[misc]
         # Not every release of the engine says which request is its own.
         warms_up = getattr(req, "is_dummy_run", None)
         trajectory = scheduler.finish(warm_up=warms_up is not None and warms_up())
@@ -190,7 +192,7 @@ class RecordedRollout(SteppedRollout):
     def prepare_rollout(self, req: Any) -> None:
         """Give the pipeline the text it wants in place of the token ids that the agent loop sends."""
         plan = self.rollout_plan
-        ensure_prompt_text(self, req, tokenizer=plan.tokenizer, text_only=plan.text_only)
+        ensure_prompt_text(self, req, tokenizer=plan.tokenizer, text_only=plan.text_only, takes_ids=plan.takes_ids)
 
     def _watch(self) -> None:
         """Watch the denoiser and bind the loop, once the pipeline has loaded them.

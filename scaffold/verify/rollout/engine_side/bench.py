@@ -31,7 +31,7 @@ ROOM = 256  # tokens of a prompt alone
 Change = Callable[[Sequence[int]], list[int]]
 
 
-class Bench:
+class EngineUnderTest:
     """Loaded once a process; scenarios share it and leave weights as they found them, unless they come last."""
 
     def __init__(self, task: Task) -> None:
@@ -236,7 +236,7 @@ def _checkpoint(task: Task, adapters: sources.Adapters) -> contextlib.AbstractCo
 def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
     """How prompts become ids, with the checkpoint's tokenizer; the pipeline of a ported package has it.
 
-    One behind other stages has none: they encoded the prompt.
+    One that takes token ids may have none, nor has one behind other stages: who sends the prompt encoded it.
     """
     if task.facts.get("ported"):
         if task.facts["ported"].get("tokenizer"):
@@ -244,12 +244,14 @@ def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
         else:
             holders = (pipeline, getattr(pipeline, "processor", None))
             tokenizer = next((found for holder in holders if (found := getattr(holder, "tokenizer", None))), None)
-        if tokenizer is None and task.facts["ported"].get("staged"):
+        if tokenizer is None:
             tokenizer = checkpoint.components.tokenizer()
     else:
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(task.checkpoint, local_files_only=True)
+        held = sorted(Path(task.checkpoint).rglob("tokenizer_config.json"), key=lambda file: (len(file.parts), file))
+        folder = held[0].parent if held else task.checkpoint  # in a folder of its own, say
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     prompt = task.facts["prompt"]
     rows = (
         rows_of(Path(task.facts["prompts"]), SHORT_TEXTS, Path(task.results).parent)

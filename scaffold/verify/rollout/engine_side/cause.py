@@ -14,7 +14,7 @@ from scaffold.verify.formulas import relative
 from scaffold.verify.rollout.engine_side import recorder
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
     from scaffold.verify.rollout.engine_side.recipe import Recipe
 
 SAME = 1e-4  # relative; float32 gives 1e-6, a mistake 1e-2
@@ -29,7 +29,7 @@ class _Call:
     numbers: list[float]
 
 
-def cause(bench: Bench, recipe: Recipe) -> str | None:
+def cause(bench: EngineUnderTest, recipe: Recipe) -> str | None:
     """What the first recorded step of one sample differs in; None where no part of it does, or none can be seen."""
     denoiser = getattr(bench.engine.pipeline, "transformer", None)
     if not isinstance(denoiser, torch.nn.Module):

@@ -26,10 +26,10 @@ def main(path: Path) -> int:
     logging.disable(logging.WARNING)
     task = Task.read(path)
     with Path(task.results).open("a", encoding="utf-8") as results:
-        from scaffold.verify.rollout.engine_side.bench import Bench
+        from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
         with collector_off():
-            bench = Bench(task)
+            bench = EngineUnderTest(task)
         _write(results, "started", {"versions": versions()})
         if task.recording is not None:
             from scaffold.verify.rollout.engine_side.recording import record
@@ -71,7 +71,7 @@ def _measure(scenario: Scenario, checks: list[Check], bench: Any, results: IO[st
     except NotApplicable as reason:
         missing, skipped = str(reason), True
     except Exception as error:
-        missing, skipped = describe(error, str(Path(bench.task.root, *bench.task.package.split(".")))), False
+        missing, skipped = describe_error(error, str(Path(bench.task.root, *bench.task.package.split(".")))), False
         raised = True
         traceback.print_exc()
     for check in [check for check in checks if check.id in wanted]:
@@ -85,7 +85,7 @@ def scenario_line(reason: str) -> str:
     return reason if len(reason) < 100 else f"{reason[:100]}…"
 
 
-def describe(error: Exception, root: str) -> str:
+def describe_error(error: Exception, root: str) -> str:
     """One line: kind, text, and the last line below folder ``root`` that led there, else the very last."""
     text = " ".join(str(error).split())
     frames = list(traceback.extract_tb(error.__traceback__))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
     from scaffold.verify.rollout.engine_side.recipe import Recipe
     from scaffold.verify.rollout.engine_side.trajectory import Trajectory
 
@@ -22,7 +22,7 @@ COUNTS = (2, 3, 4, 9, 28)
 RANKS, TRAINING_STEPS = (0, 1), (1, 2, 3, 5, 8, 100)
 
 
-def record(bench: Bench, folder: Path) -> None:
+def record(bench: EngineUnderTest, folder: Path) -> None:
     """Write ``recording.pt``: plain values and tensors.
 
     ``samples`` under the default settings, with the velocity of each step, ``guided`` one by scale, ``schedules`` noise
@@ -50,7 +50,7 @@ def record(bench: Bench, folder: Path) -> None:
     torch.save(content, folder / FILE)
 
 
-def _one(bench: Bench, recipe: Recipe) -> Trajectory:
+def _one(bench: EngineUnderTest, recipe: Recipe) -> Trajectory:
     return bench.roll_out(recipe, RAGGED[:1])[0]
 
 
@@ -59,20 +59,20 @@ def _plain(sample: Trajectory) -> dict[str, Any]:
     return {**kept, "velocities": list(sample.velocities), "extra": dict(sample.extra)}
 
 
-def _guided(bench: Bench) -> Iterator[tuple[float, dict[str, Any]]]:
+def _guided(bench: EngineUnderTest) -> Iterator[tuple[float, dict[str, Any]]]:
     """One sample without guidance, one with less than the package's own, and one with more."""
     scale, neutral = bench.task.facts["guidance"]["scale"], bench.neutral
     for value in () if scale is None else (neutral, neutral + (scale - neutral) / 2, scale + 1.0):
         yield value, _plain(_one(bench, bench.guided(value)))
 
 
-def _schedules(bench: Bench) -> Iterator[tuple[int, list[float]]]:
+def _schedules(bench: EngineUnderTest) -> Iterator[tuple[int, list[float]]]:
     for count in COUNTS:
         sample = _one(bench, replace(bench.recipe, num_inference_steps=count))
         yield count, [float(value) for value in sample.timesteps]
 
 
-def _windows(bench: Bench) -> Iterator[tuple[int, list[float]]]:
+def _windows(bench: EngineUnderTest) -> Iterator[tuple[int, list[float]]]:
     """Noise level at which the window of two begins, by training step; each rank sends a request of its own."""
     count = len(bench.roll_out(bench.recipe, RAGGED[:1])[0].timesteps)
     recipe = replace(bench.recipe, sde_window_size=2, sde_window_range=(0, count))

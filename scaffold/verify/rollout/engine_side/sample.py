@@ -10,12 +10,12 @@ from scaffold.verify.rollout.engine_side.media import media
 from scaffold.verify.rollout.engine_side.prompts import TEXTS
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 FILE = "sample.json"
 
 
-def write_sample(bench: Bench, folder: Path) -> None:
+def write_sample(bench: EngineUnderTest, folder: Path) -> None:
     """Write ``sample.json``: ``height``, ``width``, ``num_frames``, ``tokenizer`` (a folder), ``text``, ``files``,
     ``values``.
 

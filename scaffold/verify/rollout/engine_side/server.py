@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.collector import collector_off
+from scaffold.verify.child.leftovers import adopt_orphans, die_with_parent, end_descendants
 
 # What every run of the engine imports; models and the package under verification are left to the forks.
 MODULES = (
@@ -57,6 +58,7 @@ def serve(entry: Path) -> None:
     # Objects of the imports are not looked at by the collector, so that forks share their memory.
     gc.collect()
     gc.freeze()
+    adopt_orphans()
     for line in sys.stdin:
         request = json.loads(line)
         sys.stdout.flush()
@@ -69,7 +71,9 @@ def serve(entry: Path) -> None:
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         _say(answers, pid=pid)
-        _say(answers, status=os.waitpid(pid, 0)[1])
+        status = os.waitpid(pid, 0)[1]
+        end_descendants(os.getpid())
+        _say(answers, status=status)
 
 
 def _import() -> None:
@@ -90,8 +94,6 @@ def _say(answers: Any, **content: Any) -> None:
 
 def _run(request: dict[str, Any], entry: Path) -> None:
     """Run one request as a new interpreter would, and end the process."""
-    from scaffold.verify.child.leftovers import die_with_parent
-
     code = 1
     try:
         with contextlib.suppress(OSError):

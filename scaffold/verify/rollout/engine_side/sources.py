@@ -16,6 +16,18 @@ from typing import Any
 MODELS = "vllm_omni.diffusion.models."
 RUNTIME = "flow_grpo_runtime"
 KIT_PACKAGES = ("verl", "verl_omni", "omni_scaffold_kit")
+# What a rollout adapter inherits from beside a pipeline, which may lie in a package of its own.
+_NO_PIPELINES = frozenset({"verl_omni", "vllm_omni", "vllm", "torch", "diffusers", "transformers"})
+
+
+def pipelines_of(kind: type) -> list[type]:
+    """Classes above a rollout adapter that are vllm-omni's models or of a pipeline's own package, the nearest first."""
+
+    def is_one(base: type) -> bool:
+        top = base.__module__.partition(".")[0]
+        return base.__module__.startswith(MODELS) or (top not in _NO_PIPELINES and top not in sys.stdlib_module_names)
+
+    return [base for base in kind.__mro__ if is_one(base)]
 
 
 class FolderFinder(importlib.abc.MetaPathFinder):
@@ -79,21 +91,21 @@ class Adapters:
 
     @property
     def upstream(self) -> Any:
-        """vllm-omni's own pipeline class below the rollout adapter.
+        """The pipeline class above the rollout adapter.
 
         Raises:
             LookupError: there is none.
         """
-        for cls in self.rollout.__mro__:
-            if cls.__module__.startswith(MODELS):
-                return cls
-        raise LookupError(f"{self.rollout.__name__} extends no pipeline of vllm-omni")
+        found = pipelines_of(self.rollout)
+        if not found:
+            raise LookupError(f"{self.rollout.__name__} extends no pipeline of vllm-omni")
+        return found[0]
 
     @property
     def upstream_packages(self) -> list[str]:
-        """Model folders of vllm-omni that it and the pipelines above it come from, as dotted names."""
-        modules = [cls.__module__ for cls in self.upstream.__mro__ if cls.__module__.startswith(MODELS)]
-        return list(dict.fromkeys(".".join(module.split(".")[:4]) for module in modules))
+        """Model folders of vllm-omni, or packages, that it and the pipelines above it come from, as dotted names."""
+        modules = [cls.__module__.split(".") for cls in pipelines_of(self.upstream)]
+        return list(dict.fromkeys(".".join(m[:4] if m[0] == "vllm_omni" else m[:1]) for m in modules))
 
 
 def install_package(root: Path, package: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scaffold.verify.rollout.check import Measurement, NotApplicable, control, control_measurement
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 85
 DTYPE = "float32"
@@ -18,7 +18,7 @@ CHECKS = (CHECK,)
 SCALE = 0.5  # of a weight's own size
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Change the weights alone of layers that a later step does not run, and recompute that step.
 
     A replay that makes anew what they make sees the change; one that reads a cache of the rollout's does not.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scaffold.verify.rollout.check import Measurement, control, control_measurement
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 80
 DTYPE = "float32"
@@ -20,7 +20,7 @@ ORDER_OF_TOKENS = control("reversed-prompt", "training with the prompt reversed"
 CHECKS = (OFF, OTHER, END, ORDER_OF_TOKENS)
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Recompute the same rollouts with each mistake."""
     if bench.task.facts.get("ported"):
         yield from _of_recorded_calls(bench)
@@ -41,7 +41,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     yield control_measurement(OTHER, bench.compare(bench.first, bench.guided(scale - 1.0)).log_prob)
 
 
-def _of_embeddings(bench: Bench) -> Iterator[Measurement]:
+def _of_embeddings(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Where training is given what the rollout made of a prompt: that of another prompt in its place."""
     samples = bench.first
     extras = [sample.extra for sample in samples]
@@ -54,7 +54,7 @@ def _of_embeddings(bench: Bench) -> Iterator[Measurement]:
     yield control_measurement(OTHER, bench.compare(samples, bench.guided(scale - 1.0)).log_prob)
 
 
-def _of_recorded_calls(bench: Bench) -> Iterator[Measurement]:
+def _of_recorded_calls(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Where training is given the calls of the rollout: those of another prompt, and other guidance."""
     samples = bench.first
     extras = [sample.extra for sample in samples]

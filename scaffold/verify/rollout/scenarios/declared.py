@@ -9,7 +9,7 @@ from scaffold.verify.declared import PROMPT, TIMES, Declared
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
     from scaffold.verify.rollout.engine_side.trajectory import Trajectory
 
 ORDER = 5
@@ -18,7 +18,7 @@ CHECK = Check("rollout-declared", "What verify.toml declares is what the real pi
 CHECKS = (CHECK,)
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Compare latents, timesteps and columns of one rollout with the table.
 
     Raises:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from scaffold.verify.rollout.check import Measurement, equality
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 25
 DTYPE = "float32"
 CHECKS = equality("guidance-given", "Another guidance scale on both sides", (29,))
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Half the package's own scale, and a half; other scales are the package's own."""
     recipe = bench.guided(bench.task.facts["guidance"]["scale"] / 2 + 0.5)
     others = bench.task.facts["guidance"].get("others") or {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scaffold.verify.rollout.check import HALF_PRECISION, Check, Measurement
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 10
 DTYPE = "bfloat16"
@@ -33,7 +33,7 @@ SEEDS = (7, 17, 27, 37)
 Differences = list[float]  # of rollout and training, of rollout and float32, of training and float32
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Recompute each rollout twice: in bfloat16, and in float32 with the same, already rounded, weights.
 
     The floor is what two computations differ by that are each as far from float32 as the better of the two sides:
@@ -51,7 +51,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
         yield Measurement(check.id, between, told, floor=floor, limit=HALF_PRECISION * floor)
 
 
-def _differences(bench: Bench) -> tuple[list[list[Differences]], list[Differences]]:
+def _differences(bench: EngineUnderTest) -> tuple[list[list[Differences]], list[Differences]]:
     """Of the log-probs in nats, by step of a trajectory, and of the velocities, relative: every prompt once a seed."""
     import torch
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scaffold.verify.rollout.check import Measurement, NotApplicable, control, control_measurement, equality
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 # The last in float32: what an adapter leaves behind in the engine stays.
 ORDER = 100
@@ -22,7 +22,7 @@ STALE = control("stale-lora", "an adapter that was trained and not pushed", (18,
 CHECKS = (STALE, *PAIR)
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Train on a copy of the module, whose base weights are the checkpoint's."""
     from scaffold.verify.rollout.engine_side import lora
     from scaffold.verify.rollout.engine_side.comparison import join

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scaffold.verify.rollout.check import Check, Measurement
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 46
 DTYPE = "float32"
@@ -21,7 +21,7 @@ CHECK = Check(
 CHECKS = (CHECK,)
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Take a training request to the end of the engine."""
     output = bench.engine.answer(bench.prompts.chat(bench.texts[0]), bench.recipe.sampling(7))
     before, after = _parts(output.output), _parts(bench.engine.finished(output))

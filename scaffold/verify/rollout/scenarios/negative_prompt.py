@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 62
 DTYPE = "float32"
@@ -21,7 +21,7 @@ CHECK = Check(
 CHECKS = (CHECK,)
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """One prompt and seed three times: a negative prompt, another one, and the first again.
 
     Raises:

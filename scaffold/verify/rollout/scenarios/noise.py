@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scaffold.verify.rollout.check import Check, Measurement
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 70
 DTYPE = "float32"
@@ -24,7 +24,7 @@ CHECK = Check(
 CHECKS = (CHECK,)
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Correlate what each step added to its mean, over two samples of one prompt."""
     import torch
 

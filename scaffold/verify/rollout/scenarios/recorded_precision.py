@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scaffold.verify.rollout.check import Check, Measurement
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
     from scaffold.verify.rollout.engine_side.trajectory import Trajectory
 
 ORDER = 5
@@ -31,7 +31,7 @@ TABLES = Check(
 CHECKS = (RECORDED, TABLES)
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """One rollout and its recomputation, both traced."""
     from scaffold.verify.rollout.engine_side import recorder, tables
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scaffold.verify.rollout.check import LOG_PROB, Measurement, NotApplicable, equality
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 27
 DTYPE = "float32"
@@ -17,7 +17,7 @@ SEEN = 100  # times what passes, as for a control
 CHECKS = equality("without-references", "Requests of words alone to a package for edits")
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """The pipeline then runs other branches, and gives its denoiser other arguments.
 
     Where training reads columns of an image, a rollout with one must not be equal to training without it.

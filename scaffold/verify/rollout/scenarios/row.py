@@ -12,7 +12,7 @@ from scaffold.verify.rollout.check import LOG_PROB, Check, Measurement, NotAppli
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
     from scaffold.verify.rollout.engine_side.trajectory import Trajectory
 
 ORDER = 51
@@ -31,7 +31,7 @@ CHECKS = (BATCH, ROW, MIXED)
 WINDOW = 2
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Send samples of the longest and the shortest prompt, of an edit with images of unlike sizes, through both."""
     from scaffold.verify.rollout.engine_side import queue_rows
 
@@ -57,7 +57,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
         yield from _rows(bench, checkout)
 
 
-def _rows(bench: Bench, checkout: Path) -> Iterator[Measurement]:
+def _rows(bench: EngineUnderTest, checkout: Path) -> Iterator[Measurement]:
     from scaffold.verify.rollout.engine_side import queue_rows
 
     samples = _unlike(bench, [bench.recipe] * 2)
@@ -75,7 +75,7 @@ def _rows(bench: Bench, checkout: Path) -> Iterator[Measurement]:
     )
 
 
-def _unlike(bench: Bench, recipes: Sequence[Any]) -> list[Trajectory]:
+def _unlike(bench: EngineUnderTest, recipes: Sequence[Any]) -> list[Trajectory]:
     """Two samples whose prompts differ in length, and whose images, where requests bring any, in size.
 
     Where a pipeline makes its image in the size of the one that a request brings, no batch holds both samples. Images
@@ -90,7 +90,7 @@ def _unlike(bench: Bench, recipes: Sequence[Any]) -> list[Trajectory]:
     return found
 
 
-def _rolled_out(bench: Bench, recipes: Sequence[Any]) -> list[Trajectory]:
+def _rolled_out(bench: EngineUnderTest, recipes: Sequence[Any]) -> list[Trajectory]:
     texts = sorted(bench.texts, key=len)
     found = []
     for number, (recipe, text) in enumerate(zip(recipes, (texts[-1], texts[0]), strict=True)):
@@ -100,7 +100,7 @@ def _rolled_out(bench: Bench, recipes: Sequence[Any]) -> list[Trajectory]:
 
 
 def _compared(
-    bench: Bench, check: Check, samples: list[Trajectory], given: Callable[[list[Trajectory]], Any]
+    bench: EngineUnderTest, check: Check, samples: list[Trajectory], given: Callable[[list[Trajectory]], Any]
 ) -> Measurement:
     """The largest change of a log-prob between what training is given of both, and each by itself."""
     alone = [bench.training.recompute([sample], bench.recipe).log_probs[0] for sample in samples]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scaffold.verify.rollout.check import Measurement, equality
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 10
 DTYPE = "float32"
@@ -19,7 +19,7 @@ PAIRS = {kind: equality(kind.replace("_", "-"), f"{kind} steps", PITFALLS) for k
 CHECKS = tuple(check for pair in PAIRS.values() for check in pair)
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Compare every prompt by itself."""
     for kind, pair in PAIRS.items():
         recipe = replace(bench.recipe, sde_type=kind)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scaffold.verify.rollout.check import Measurement, equality
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 30
 DTYPE = "float32"
@@ -18,7 +18,7 @@ HIGH = equality("high", "An image higher than wide")
 CHECKS = WIDE + HIGH
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Rows and columns swapped on one side give other positions."""
     longer = bench.recipe.width * 3 // 2
     for pair, recipe in (

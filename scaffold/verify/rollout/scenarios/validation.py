@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scaffold.verify.rollout.check import Check, Measurement
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 45
 DTYPE = "float32"
@@ -28,7 +28,7 @@ PLAIN = Check(
 CHECKS = (SILENT, PLAIN)
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Leave the settings of the window in, as verl-omni does."""
     from scaffold.verify.rollout.engine_side.recorder import from_plain
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 47
 DTYPE = "float32"
@@ -16,7 +16,7 @@ CHECK = Check("rollout-warm-up", "The adapter takes the first request, which is 
 CHECKS = (CHECK,)
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Let the engine make it: an image where the pipeline can take one, nothing that training sends.
 
     Raises:

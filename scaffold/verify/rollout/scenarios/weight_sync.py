@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scaffold.verify.rollout.check import Measurement, control, control_measurement, equality
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 90
 DTYPE = "float32"
@@ -18,7 +18,7 @@ STALE = control("stale-weights", "weights that were trained and not sent")
 CHECKS = (STALE, *PAIR)
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Change, compare with the old rollout, send, compare with a new one, send the old weights back."""
     training = bench.training.copy()
     changed = training.change_trainable(bench.recipe)

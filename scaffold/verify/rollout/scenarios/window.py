@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scaffold.verify.rollout.check import Check, Measurement, equality
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
     from scaffold.verify.rollout.engine_side.trajectory import Trajectory
 
 ORDER = 40
@@ -36,7 +36,7 @@ PLAIN = Check(
 CHECKS = (ALIGNED, *PAIR, PLAIN)
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Place a window of two at each step of the schedule."""
     import torch
 

@@ -11,7 +11,7 @@ from unittest import mock
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 
 if TYPE_CHECKING:
-    from scaffold.verify.rollout.engine_side.bench import Bench
+    from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
 ORDER = 42
 DTYPE = "float32"
@@ -26,7 +26,7 @@ CHECKS = (CHECK,)
 SIZE, STEPS, REQUESTS = 2, (1, 2, 3, 5, 8, 100), 2
 
 
-def measure(bench: Bench) -> Iterator[Measurement]:
+def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Ask for a window of two anywhere in the schedule, by requests of two ranks.
 
     Raises:

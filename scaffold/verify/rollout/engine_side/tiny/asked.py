@@ -14,6 +14,8 @@ from unittest import mock
 
 import torch
 
+from scaffold.verify.rollout.engine_side.tiny.shrink import by_name
+
 Repair = Callable[[Exception], bool]
 
 
@@ -36,6 +38,13 @@ class Asked(dict[str, Any]):
         else:
             self.defaults.setdefault(key, default)
         return super().get(key, default)
+
+    def __missing__(self, key: str) -> Any:
+        """What has no default: a small value where the name says what it is a size of."""
+        guess = by_name(key)
+        if guess is None:
+            raise KeyError(key)
+        return self.defaults.setdefault(key, guess)
 
     def pop(self, key: str, *default: Any) -> Any:
         if default:

@@ -251,8 +251,14 @@ class PortedModule:
             for path in self.configurations:
                 small = dict.fromkeys(self.sections, settings) if self.sections else settings
                 path.write_text(json.dumps({**json.loads(read_text(path)), **small}), encoding="utf-8")
-            with self.weights.parameters_on_meta(), self._files(folder):
-                module, _ = self.build(self._config(folder, dtype))
+            try:
+                with self.weights.parameters_on_meta(), self._files(folder):
+                    module, _ = self.build(self._config(folder, dtype))
+            except Exception:
+                if self._held <= self.configurations:
+                    raise
+                self.configurations |= self._held  # what it lacks stands there
+                continue
             total = _count(module)
             if total <= LARGEST:
                 return settings

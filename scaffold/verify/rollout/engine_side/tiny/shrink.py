@@ -9,6 +9,7 @@ from typing import Any
 
 TEXT = 32  # width of what a text encoder hands on
 EXPERTS, INTERMEDIATE = 4, 64
+WORDS = 4096  # more than the tokenizer of a tiny checkpoint has
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,18 @@ def shrunk(settings: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
     return found
 
 
+def by_name(name: str) -> int | None:
+    """The value in a tiny denoiser of a setting of which only the name is known; None where that says nothing."""
+    if name == "vocab_size":
+        return WORDS
+    found = _small(name, 1 << 20, {}, DENOISER) if _rule(name) is not None else None
+    return found if type(found) is int else None
+
+
 def _small(name: str, value: Any, settings: Mapping[str, Any], scale: Scale) -> Any:
     if isinstance(value, dict):
         return shrunk(value, scale) if all(isinstance(key, str) for key in value) else value
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int) or (name == "vocab_size" and value == WORDS):
         return value
     rule = _rule(name)
     if rule == "key_value":

@@ -18,9 +18,9 @@ import pytest
 
 from scaffold import own_process
 from scaffold.checkpoint import read_manifest
-from scaffold.inspect import Report, engine, inspect_pipeline, kept
+from scaffold.inspect import Report, engine, inspect_pipeline, report_cache
 from scaffold.inspect.facts import Fact
-from scaffold.inspect.kept import Entry
+from scaffold.inspect.report_cache import CachedReport
 from scaffold.resources import PACKAGE_ROOT, presets_root
 from scaffold.upstream import UpstreamSource, locate
 
@@ -53,23 +53,23 @@ def put(cache: Path, files: dict[str, str] = FILES) -> Path:
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A cache with one release in it, asked by the console script."""
     monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(own_process, "OWN", True)
+    monkeypatch.setattr(own_process, "MAY_CACHE", True)
     put(tmp_path / "cache")
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def entry(cache: Path) -> Entry:
+def entry(cache: Path) -> CachedReport:
     """The entry of the release's pipeline, written."""
     inspect_pipeline(locate(VERSION), PIPELINE)
-    return Entry(locate(VERSION), PIPELINE)
+    return CachedReport(locate(VERSION), PIPELINE)
 
 
 def never(*_: object) -> Report:
     raise AssertionError("the source is read again")
 
 
-def test_a_checkpoint_is_put_into_what_is_kept(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_put_into_what_is_kept(entry: CachedReport, monkeypatch: pytest.MonkeyPatch) -> None:
     found = inspect_pipeline(locate(VERSION), PIPELINE)
     entry.write(replace(found, facts={**found.facts, "answers.checkpoint.files": Fact(["a", "*.safetensors"])}))
     monkeypatch.setattr(engine, "answer_all", never)
@@ -80,9 +80,9 @@ def test_a_checkpoint_is_put_into_what_is_kept(entry: Entry, monkeypatch: pytest
     assert inspect_pipeline(locate(VERSION), PIPELINE).value("checkpoint.files") == ["a", "*.safetensors"]
 
 
-def test_what_is_kept_is_what_was_found(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_is_what_was_found(entry: CachedReport, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(own_process, "OWN", False)
+        patch.setattr(own_process, "MAY_CACHE", False)
         found = inspect_pipeline(locate(VERSION), PIPELINE)
     monkeypatch.setattr(engine, "answer_all", never)
     again = inspect_pipeline(locate(VERSION), PIPELINE)
@@ -91,10 +91,10 @@ def test_what_is_kept_is_what_was_found(entry: Entry, monkeypatch: pytest.Monkey
     assert json.dumps(again.to_json()) == json.dumps(found.to_json())
 
 
-def test_another_wheel_of_the_version_is_read(entry: Entry, cache: Path) -> None:
+def test_another_wheel_of_the_version_is_read(entry: CachedReport, cache: Path) -> None:
     text = FILES["vllm_omni/diffusion/models/made_up/pipeline.py"]
     put(cache, {**FILES, "vllm_omni/diffusion/models/made_up/pipeline.py": f"# moved\n{text}"})
-    assert Entry(locate(VERSION), PIPELINE).read() is None
+    assert CachedReport(locate(VERSION), PIPELINE).read() is None
     moved = inspect_pipeline(locate(VERSION), PIPELINE)
     assert moved != entry.read()
 
@@ -103,18 +103,18 @@ def test_another_wheel_of_the_version_is_read(entry: Entry, cache: Path) -> None
     "name", ["inspect/questions/cfg.py", "source/scopes.py", "bounded.py", "inspect/diffusers_exports.json"]
 )
 def test_an_edit_of_the_tool_asks_again(
-    entry: Entry, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    entry: CachedReport, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     copy = shutil.copytree(PACKAGE_ROOT, tmp_path / "scaffold", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(kept, "PACKAGE_ROOT", copy)
+    monkeypatch.setattr(report_cache, "PACKAGE_ROOT", copy)
     try:
-        kept._tool.cache_clear()
-        assert Entry(locate(VERSION), PIPELINE).read() is not None
+        report_cache._tool.cache_clear()
+        assert CachedReport(locate(VERSION), PIPELINE).read() is not None
         (copy / name).write_text((copy / name).read_text() + "\n")
-        kept._tool.cache_clear()
-        assert Entry(locate(VERSION), PIPELINE).read() is None
+        report_cache._tool.cache_clear()
+        assert CachedReport(locate(VERSION), PIPELINE).read() is None
     finally:
-        kept._tool.cache_clear()
+        report_cache._tool.cache_clear()
 
 
 def test_every_module_that_answers_has_a_part_in_the_digest(cache: Path, scaffold_child: Callable[..., Any]) -> None:
@@ -124,7 +124,7 @@ def test_every_module_that_answers_has_a_part_in_the_digest(cache: Path, scaffol
     names = scaffold_child(cache.parent / "folder", code=code).success().split()
     rooms = {name.split(".")[1] for name in names if name.count(".") > 1 and name.startswith("scaffold.")}
     assert "inspect" in rooms
-    assert rooms <= {*kept._ROOMS}
+    assert rooms <= {*report_cache._ROOMS}
     # What an environment imports at every start is no answer's.
     apart = subprocess.run([sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True)
     known = {name.partition(".")[0] for name in apart.stdout.split()}
@@ -153,7 +153,7 @@ def damages() -> dict[str, Callable[[Path], object]]:
 
 
 @pytest.mark.parametrize("damage", damages())
-def test_anything_else_is_passed_over(entry: Entry, damage: str) -> None:
+def test_anything_else_is_passed_over(entry: CachedReport, damage: str) -> None:
     right = entry.read()
     assert right is not None
     damages()[damage](entry.place)
@@ -163,15 +163,34 @@ def test_anything_else_is_passed_over(entry: Entry, damage: str) -> None:
         assert entry.read() == right
 
 
-def test_a_link_is_passed_over(entry: Entry, tmp_path: Path) -> None:
+def test_a_link_is_passed_over(entry: CachedReport, tmp_path: Path) -> None:
     moved = entry.place.rename(tmp_path / "elsewhere.json")
     entry.place.symlink_to(moved)
     assert entry.read() is None
 
 
-def test_only_its_owner_reads_it(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_its_owner_reads_it(entry: CachedReport, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     assert entry.read() is None
+
+
+def test_one_that_another_user_puts_there_on_the_way_is_passed_over(
+    entry: CachedReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that is open is asked whose it is; here one that others may write takes its place meanwhile."""
+    forged = Path(shutil.copy(entry.place, tmp_path / "forged"))
+    forged.chmod(0o666)
+    real = os.open
+
+    def swapping(path: object, *arguments: object, **options: object) -> int:
+        if str(path).endswith(entry.place.name) and forged.exists():
+            forged.replace(entry.place)
+        return real(path, *arguments, **options)  # type: ignore[arg-type]
+
+    assert entry.read() is not None
+    monkeypatch.setattr(os, "open", swapping)
+    assert entry.read() is None
+    assert not forged.exists()
 
 
 def sources(cache: Path) -> list[UpstreamSource]:
@@ -191,13 +210,13 @@ def test_what_may_change_is_not_kept(cache: Path) -> None:
 
 
 def test_a_process_of_others_keeps_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_process, "OWN", False)
+    monkeypatch.setattr(own_process, "MAY_CACHE", False)
     inspect_pipeline(locate(VERSION), PIPELINE)
     assert not (cache / "reports").exists()
 
 
 @pytest.mark.parametrize("value", [(1, 2), {1: "a"}, float("nan"), {"deep": [{"er": ()}]}, Path("x")])
-def test_what_json_would_change_is_not_kept(entry: Entry, value: object) -> None:
+def test_what_json_would_change_is_not_kept(entry: CachedReport, value: object) -> None:
     report = inspect_pipeline(locate(VERSION), PIPELINE)
     entry.place.unlink()
     entry.write(replace(report, facts={**report.facts, "detail.made_up": Fact(value)}))
@@ -205,9 +224,9 @@ def test_what_json_would_change_is_not_kept(entry: Entry, value: object) -> None
 
 
 def test_what_a_limit_of_time_may_have_cut_is_not_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "SECONDS", 0)
+    monkeypatch.setattr(report_cache, "SECONDS", 0)
     inspect_pipeline(locate(VERSION), PIPELINE)
-    assert Entry(locate(VERSION), PIPELINE).read() is None
+    assert CachedReport(locate(VERSION), PIPELINE).read() is None
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(cache: Path) -> None:
@@ -221,4 +240,4 @@ def test_a_report_of_a_question_that_failed_is_not_kept(cache: Path, monkeypatch
 
     monkeypatch.setattr(engine.questions()[0], "answers", failing)
     assert inspect_pipeline(locate(VERSION), PIPELINE).failures
-    assert Entry(locate(VERSION), PIPELINE).read() is None
+    assert CachedReport(locate(VERSION), PIPELINE).read() is None

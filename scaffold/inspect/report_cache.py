@@ -19,14 +19,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from scaffold import __version__
 from scaffold.documents import parse_json
 from scaffold.inspect.facts import Evidence, Fact
 from scaffold.inspect.report import Report, Upstream
-from scaffold.reading import read_bytes, read_text
+from scaffold.reading import open_regular, read_bytes, read_up_to
 from scaffold.resources import PACKAGE_ROOT
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.source import UpstreamSource
@@ -40,7 +39,7 @@ _TEXTS = (".py", ".json", ".toml")
 _ROOMS = ("inspect", "source", "upstream", "checkpoint")
 
 
-class Kept:
+class CachedAnswer:
     """Where one answer about a release is kept.
 
     Args:
@@ -57,9 +56,13 @@ class Kept:
     def load(self) -> Any:
         """Return the answer, plain data; None where there is none that counts."""
         try:
-            if not (_is_own(self.place.parent) and _is_own(self.place)):
+            if not _is_own(self.place.parent.lstat()):
                 return None
-            head, _, body = read_text(self.place, LARGEST).partition("\n")
+            with open_regular(self.place) as (stream, size):
+                # Asked of the file that is open: its name may be another's by the time it is read.
+                if self.place.is_symlink() or size > LARGEST or not _is_own(os.fstat(stream.fileno())):
+                    return None
+                head, _, body = read_up_to(stream, LARGEST).decode().partition("\n")
             if head != f"{self._identity} {_sha256(body.encode())}":
                 return None
             return parse_json(body)
@@ -81,7 +84,7 @@ class Kept:
                 draft.unlink(missing_ok=True)
 
 
-class Entry(Kept):
+class CachedReport(CachedAnswer):
     """Where the report of one pipeline of one release is kept.
 
     Args:
@@ -108,9 +111,8 @@ class Entry(Kept):
             self.store(plain)
 
 
-def _is_own(path: Path) -> bool:
+def _is_own(found: os.stat_result) -> bool:
     """Whether a file or folder is the user's, no link, and nobody else can write it."""
-    found = path.lstat()
     own = hasattr(os, "getuid") and found.st_uid == os.getuid()
     return own and not stat.S_ISLNK(found.st_mode) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 AGAIN = 0.05  # seconds until it is said again to whoever takes the error for something else
 
 
-class OutOfPatienceError(ValueError):
+class CpuLimitError(ValueError):
     """It took too long: what was asked is not known."""
 
 
-class Patience:
+class CpuLimit:
     """Processor time for several pieces of work.
 
     Args:
@@ -35,7 +35,7 @@ class Patience:
         """Do one piece; without a timer, or in another thread, it may take as long as it likes.
 
         Raises:
-            OutOfPatienceError: the time of this piece, or of all, is over.
+            CpuLimitError: the time of this piece, or of all, is over.
         """
         # Where nothing is left the error comes from inside, as it always does.
         left = max(min(self._each, self._until - time.process_time()), AGAIN / 10)
@@ -52,4 +52,4 @@ class Patience:
 
 
 def _give_up(number: int, frame: object) -> None:
-    raise OutOfPatienceError("the source takes too long to follow")
+    raise CpuLimitError("the source takes too long to follow")

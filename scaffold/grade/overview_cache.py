@@ -7,7 +7,7 @@ from typing import Any
 
 from scaffold import own_process
 from scaffold.grade.overview import overview
-from scaffold.inspect.kept import Kept
+from scaffold.inspect.report_cache import CachedAnswer
 from scaffold.progress import announce
 from scaffold.upstream import UpstreamSource
 
@@ -26,14 +26,16 @@ _ROOMS = (
 )
 
 
-def kept_overview(source: UpstreamSource, selector: str | None, progress: Callable[[int, int], None]) -> dict[str, Any]:
+def cached_overview(
+    source: UpstreamSource, selector: str | None, progress: Callable[[int, int], None]
+) -> dict[str, Any]:
     """Return the table of `overview`, by a process of the console script the one that was kept of a release.
 
     A table in which a pipeline could not be read is not kept: a limit of time may have had a part.
     """
-    if not (source.digest and own_process.OWN):
+    if not (source.digest and own_process.MAY_CACHE):
         return overview(selector, progress=progress)
-    entry = Kept("lists", [source.digest, source.version], _ROOMS)
+    entry = CachedAnswer("lists", [source.digest, source.version], _ROOMS)
     table: dict[str, Any] | None = entry.load()
     if table is None:
         announce(f"reading every pipeline of vllm-omni {source.label}: about a minute, and kept for the next time")

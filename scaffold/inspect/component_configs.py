@@ -1,0 +1,54 @@
+"""What a checkpoint's own configurations say of scheduler and autoencoder, where the source leaves it to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
+
+if TYPE_CHECKING:
+    from scaffold.checkpoint import CheckpointHeaders
+
+SCHEDULERS, AUTOENCODERS = ("scheduler/scheduler_config.json", "scheduler_config.json"), ("vae/config.json",)
+_CHANNELS = ("latent_channels", "z_dim", "z_channels")
+_STRIDES = ("scale_factor_spatial", "spatial_compression_ratio", "downsample")
+
+
+def configured(facts: Mapping[str, Fact], headers: CheckpointHeaders) -> dict[str, Fact]:
+    """Return the facts that were unknown and that a configuration states.
+
+    A scheduler's counts where it is of the class that the source makes; its shift does not where the scheduler works
+    one out for each size.
+    """
+    found: dict[str, Fact] = {}
+
+    def put(key: str, value: Any, file: str, kind: type) -> None:
+        known = facts.get(f"answers.{key}", UNKNOWN)
+        if known.confidence == "unknown" and isinstance(value, kind) and not isinstance(value, bool):
+            found[f"answers.{key}"] = fact(value, [Evidence(f"{headers.source}/{file}", 1)])
+
+    for file, config in _stated(headers, SCHEDULERS):
+        made = facts.get("answers.scheduler.class", UNKNOWN).value
+        if config.get("_class_name", made) == made and config.get("use_dynamic_shifting") is not True:
+            shift = config.get("shift")
+            put("scheduler.shift", float(shift) if type(shift) is int else shift, file, float)
+    for file, config in _stated(headers, AUTOENCODERS):
+        put("vae.class", config.get("_class_name"), file, str)
+        put("vae.channels", next((config[name] for name in _CHANNELS if name in config), None), file, int)
+        put("vae.downsample", _stride(config), file, int)
+    return found
+
+
+def _stated(headers: CheckpointHeaders, files: tuple[str, ...]) -> list[tuple[str, Mapping[str, Any]]]:
+    name = next((name for name in files if name in headers.configs), None)
+    return [] if name is None else [(name, headers.configs[name])]
+
+
+def _stride(config: Mapping[str, Any]) -> int | None:
+    """Pixels a side of a latent: as stated, or of diffusers' ``AutoencoderKL``, which halves between its blocks."""
+    stated = next((config[name] for name in _STRIDES if type(config.get(name)) is int), None)
+    blocks = config.get("block_out_channels")
+    if stated is None and config.get("_class_name") == "AutoencoderKL" and isinstance(blocks, list) and blocks:
+        return int(2 ** (len(blocks) - 1))
+    return stated

@@ -1,0 +1,123 @@
+"""Starts a program whose processes all end with it, or with the tool, however either ends: `keeper` sees to that."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from scaffold import child_process
+from scaffold.reading import read_tail
+from scaffold.scratch import scratch_folder
+from scaffold.verify.child.leftovers import end_descendants
+
+KEEPER = Path(__file__).resolve().parent / "keeper.py"
+MOST_READ = 8 << 20
+"""Bytes of what a program printed last that are read."""
+ENDING_SECONDS = 60.0
+"""How long a keeper may take to end what it keeps; one that somebody has stopped takes for ever."""
+
+
+class Contained:
+    """A program under way, below a keeper: as much of a `Process` as a run needs."""
+
+    def __init__(self, keeper: child_process.Process, lifeline: int) -> None:
+        self._keeper, self._lifeline = keeper, lifeline
+        self.stdin, self.stdout = keeper.stdin, keeper.stdout
+
+    @property
+    def pid(self) -> int:
+        """Of the keeper."""
+        return self._keeper.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The program's exit code, negative for a signal; None before its end was seen."""
+        return self._keeper.returncode
+
+    def poll(self) -> int | None:
+        """The program's exit code; None while it runs."""
+        return self._keeper.poll()
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Wait for its end.
+
+        Raises:
+            TookTooLong: it has not ended in time.
+        """
+        return self._keeper.wait(seconds)
+
+    def end(self) -> None:
+        """End the program and all that it has started; nothing happens where that was done."""
+        if self._lifeline < 0:
+            return
+        os.close(self._lifeline)
+        self._lifeline = -1
+        try:
+            self._keeper.wait(ENDING_SECONDS)
+        except child_process.TookTooLong:
+            end_descendants(self._keeper.pid)
+            self._keeper.kill()
+            self._keeper.wait()
+
+
+def start_contained(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    variables: Mapping[str, str],
+    stdin: int = child_process.NOTHING,
+    stdout: int | IO[Any] | None = None,
+    stderr: int | IO[Any] | None = None,
+    inherited: Sequence[int] = (),
+) -> Contained:
+    """Start a program; its end has to be asked for with `Contained.end`, also where it ended by itself.
+
+    Args:
+        command: a path, or a name to look up, and arguments.
+        cwd, variables, stdin, stdout, stderr, inherited: as for `child_process.start`.
+    """
+    name, *arguments = command
+    path = name if os.sep in name else child_process.program(name) or name
+    ours, lifeline = os.pipe()
+    try:
+        keeper = child_process.start(
+            [sys.executable, "-I", "-S", str(KEEPER), str(ours), ",".join(map(str, inherited)), path, *arguments],
+            cwd=cwd,
+            variables=variables,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            inherited=(ours, *inherited),
+            own_session=True,
+        )
+    except BaseException:
+        os.close(lifeline)
+        raise
+    finally:
+        os.close(ours)
+    return Contained(keeper, lifeline)
+
+
+def run_contained(
+    command: Sequence[str], *, seconds: float | None, variables: Mapping[str, str]
+) -> child_process.Ended[str]:
+    """Run a program to its end in an empty folder; ``stdout`` has all it printed, or the end of that.
+
+    Raises:
+        OSError: it cannot be started.
+        TookTooLong: it was ended.
+    """
+    with scratch_folder("empty") as folder:
+        log = folder / "log"
+        with log.open("wb") as output:
+            program = start_contained(
+                command, cwd=folder, variables=variables, stdout=output, stderr=child_process.SAME_AS_OUTPUT
+            )
+        try:
+            code = program.wait(seconds)
+        finally:
+            program.end()
+        return child_process.Ended(list(command), code, read_tail(log, MOST_READ).decode(errors="replace"), "")

@@ -1,0 +1,84 @@
+"""Stands between the tool and a program that it starts, and ends all that the program leaves, whoever is killed.
+
+``python keeper.py LIFELINE DESCRIPTORS COMMAND…``: a pipe whose other end the tool holds, those that the command gets.
+What the command has started stays below this process, also in another session and without an environment; when the
+command has ended, or the tool has, all of it is killed. The exit code, or the signal, is the command's.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+
+def main() -> None:
+    """Run the command of the arguments to its end, or to the tool's."""
+    lifeline, kept, *command = sys.argv[1:]
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+    from scaffold.verify.child.leftovers import adopt_orphans, end_descendants, readable_by_others
+
+    adopt_orphans()
+    readable_by_others(False)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # it ends when the tool lets go of the pipe
+    inherited = [int(number) for number in kept.split(",") if number]
+    ended, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    os.set_inheritable(int(lifeline), False)
+    status = None
+    pid = os.fork()
+    if pid == 0:
+        _become(command)
+    for descriptor in (0, 1, 2, *inherited):
+        with suppress(OSError):
+            os.close(descriptor)
+    while status is None:
+        ready = select.select([int(lifeline), ended], [], [])[0]
+        if int(lifeline) in ready:
+            break
+        os.read(ended, 1 << 12)
+        status = _reaped(pid)
+    end_descendants(os.getpid())
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # where no descendants can be found
+    if status is None:
+        os._exit(1)
+    if os.WIFSIGNALED(status):
+        with suppress(OSError):  # SIGKILL needs no such thing
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+def _become(command: list[str]) -> None:
+    """Turn the forked process into the command; 127 where it cannot be."""
+    try:
+        os.setpgid(0, 0)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        os.execv(command[0], command)
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _reaped(pid: int) -> int | None:
+    """Status of the command where it has ended; whatever else has, is reaped too."""
+    found = None
+    with suppress(ChildProcessError):
+        while (one := os.waitpid(-1, os.WNOHANG))[0]:
+            found = one[1] if one[0] == pid else found
+    return found
+
+
+if __name__ == "__main__":
+    main()
