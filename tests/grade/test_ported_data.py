@@ -200,7 +200,7 @@ def test_the_schedule_of_a_checkpoint_that_is_one_file(tmp_path: Path, monkeypat
     names: dict[str, Any] = {}
     start = text.index("def scheduler_config")
     imports = "from runtime.settings_file import scheduler_config as read_scheduler_config\nfrom typing import Any\n"
-    exec(imports + text[start : text.index("\ndef ", start + 1)], names)
+    exec(imports + text[start : text.index("\n\n\n", start)], names)
     (tmp_path / "scheduler").mkdir()
     (tmp_path / "scheduler" / "scheduler_config.json").write_text('{"shift": 5.0}')
     (tmp_path / "anima.safetensors").touch()
