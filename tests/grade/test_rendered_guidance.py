@@ -125,8 +125,8 @@ from verl_omni.pipelines.flow_grpo_runtime.rollout import RecordedRollout, Rollo
 params = types.SimpleNamespace(**json.loads(sys.argv[2]))
 plan = RolloutPlan(common=importlib.import_module("rendered.common"))
 holder = types.SimpleNamespace(rollout_plan=plan, sde_scheduler=types.SimpleNamespace())
-RecordedRollout._set_guidance(holder, params, {})
-print(json.dumps([vars(params), holder.sde_scheduler.guidance]))
+found = RecordedRollout._set_guidance(holder, params, {})
+print(json.dumps([vars(params), found]))
 """
 
 
