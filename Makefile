@@ -13,7 +13,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup
 VERL_OMNI_COMMIT ?= a1139bafffb5b9711f0a6b6edff8ecaa60bfff30
 
 ROLLOUT_TESTS := tests/edit tests/grade tests/port tests/models tests/verify
-SPEC := reference_bagel/verl_omni/pipelines/bagel_flow_grpo/scaffold.toml
+LOCK := reference_bagel/verl_omni/pipelines/bagel_flow_grpo/scaffold.lock.toml
 
 export OMNI_SCAFFOLD_CACHE ?= $(CURDIR)/.cache
 VERL_OMNI_SRC ?= $(OMNI_SCAFFOLD_CACHE)/verl-omni
@@ -115,9 +115,9 @@ lint: $(VENV)/.test
 	bash -n .ci/run && bash -n .ci/installs
 	$(BIN)/omni-scaffold check reference_bagel
 
-# The day that the golden output carries is the one in its own spec.
+# The day that the golden output carries is the one in its own lock.
 golden golden-check: export SOURCE_DATE_EPOCH = $(shell $(BIN)/python -c "import datetime, re, pathlib; \
-	day = re.search('last_updated = .(.{10})', pathlib.Path('$(SPEC)').read_text())[1]; \
+	day = re.search('last_updated = .(.{10})', pathlib.Path('$(LOCK)').read_text())[1]; \
 	print(int(datetime.datetime.strptime(day + ' +0000', '%m/%d/%Y %z').timestamp()))")
 
 golden: $(VENV)/.tool

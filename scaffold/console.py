@@ -24,7 +24,7 @@ class SafeConsole(Console):
         super().__init__(markup=False, highlight=False, emoji=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Render with every character escaped that acts; a style is no part of the text."""
+        """Render with every character escaped that acts; a style is not part of the text."""
         begins = True
         for segment in super().render(renderable, options):
             text = segment.text

@@ -52,7 +52,7 @@ def announce(line: str) -> None:
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
-    """Show ``text`` on stderr while the block runs, once it has run for a second; nothing where stderr is no terminal.
+    """Show ``text`` on stderr while the block runs, once it has run for a second; nothing on anything but a terminal.
 
     Whoever interrupts the block is told what it did.
 

@@ -39,14 +39,14 @@ def open_file(path: str | Path, *, inside: Path | None = None, dir_fd: int | Non
         dir_fd: open folder that the path starts from.
 
     Raises:
-        RefusedFileError: it is no regular file, or a link that leads out of the tree.
+        RefusedFileError: it is not a regular file, or a link that leads out of the tree.
         OSError: it cannot be opened.
     """
     flags = _FLAGS if dir_fd is None else _FLAGS | getattr(os, "O_NOFOLLOW", 0)
     try:
         descriptor = os.open(path, flags, dir_fd=dir_fd)
     except ValueError:  # NUL, or what no file system can spell
-        raise RefusedFileError(errno.EINVAL, "is no path", str(path)) from None
+        raise RefusedFileError(errno.EINVAL, "is not a path", str(path)) from None
     try:
         if inside is not None and not _real(descriptor, path).startswith(_real_folder(inside.absolute())):
             raise RefusedFileError(errno.ELOOP, "is a link that leads out of its tree", str(path))
@@ -54,7 +54,7 @@ def open_file(path: str | Path, *, inside: Path | None = None, dir_fd: int | Non
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(mode):
-            raise RefusedFileError(errno.EINVAL, "is no regular file", str(path))
+            raise RefusedFileError(errno.EINVAL, "is not a regular file", str(path))
     except BaseException:
         os.close(descriptor)
         raise

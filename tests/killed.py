@@ -37,7 +37,7 @@ def _run(step: int, action: Callable[[], object]) -> None:
             if count == step:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    sys.dont_write_bytecode = True  # what is imported on the way is no step
+    sys.dont_write_bytecode = True  # what is imported on the way is not a step
     os.fsync = lambda descriptor: None  # as in the tests' own process
     sys.addaudithook(hook)
     action()

@@ -61,7 +61,7 @@ def assert_passes(
 def assert_recorded(version: str, pipeline: str, checks: Iterable[CheckResult]) -> None:
     """Compare the figures of a run with those on record, where there are some.
 
-    Machines round differently, so more than the record by a little is no fault; a smaller difference is none either.
+    Machines round differently, so more than the record by a little is not a fault; a smaller difference is none either.
     """
     recorded = figures().get(version, {}).get(pipeline)
     if recorded is None or recorded.log_prob is None:

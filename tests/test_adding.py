@@ -145,7 +145,7 @@ def test_block(copied: Path, tool: Tool, tmp_path: Path) -> None:
     (blocks / "rotary_other.py.jinja").write_text(other, encoding="utf-8")
     spec = tmp_path / "scaffold.toml"
     written = (PACKAGE / "scaffold.toml").read_text(encoding="utf-8")
-    spec.write_text(written.replace("[architecture]\n", '[architecture]\nrotary = "other"\n'), encoding="utf-8")
+    spec.write_text(f'{written}\n[architecture]\nrotary = "other"\n', encoding="utf-8")
     shutil.copy(PACKAGE / "scaffold.lock.toml", tmp_path)
     tool("new", "bagel", "--spec", spec, "--out", tmp_path / "out")
     (module,) = (tmp_path / "out").rglob("bagel_model.py")

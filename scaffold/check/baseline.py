@@ -38,14 +38,14 @@ class Baseline(NamedTuple):
             hint = "make one with --write-baseline"
             raise ScaffoldError(f"{path}: {error.strerror or error}", hint=hint) from error
         except MalformedError as error:
-            raise ScaffoldError(f"{path} is no baseline: {error}") from error
+            raise ScaffoldError(f"{path} is not a baseline: {error}") from error
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise ScaffoldError(f"{path} is no baseline of this version", hint="make it anew with --write-baseline")
+            raise ScaffoldError(f"{path} is not a baseline of this version", hint="make it anew with --write-baseline")
         findings = content.get("findings")
         if not isinstance(findings, list) or not all(
             isinstance(item, dict) and isinstance(item.get("fingerprint"), str) for item in findings
         ):
-            raise ScaffoldError(f"{path} is no baseline: its findings have no fingerprints")
+            raise ScaffoldError(f"{path} is not a baseline: its findings have no fingerprints")
         return cls(path, frozenset(item["fingerprint"] for item in findings))
 
     def apply(self, report: CheckReport) -> tuple[CheckReport, int]:

@@ -53,7 +53,7 @@ def find_settings(path: Path) -> Settings:
     """Return the settings of the nearest ``pyproject.toml`` at or above a path that has the table.
 
     Raises:
-        ScaffoldError: the file is no TOML, or the table holds what it should not.
+        ScaffoldError: the file is not TOML, or the table holds what it should not.
     """
     resolved = expanded(path).resolve()
     for folder in (resolved, *resolved.parents):

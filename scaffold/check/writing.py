@@ -26,7 +26,7 @@ def write_files(root: Path, files: Mapping[str, bytes], seen: Mapping[str, bytes
         ScaffoldError: a file changed in between, or the disk refused.
     """
     if not root.is_dir():
-        raise ScaffoldError(f"{root} is no folder", hint="make it first")
+        raise ScaffoldError(f"{root} is not a folder", hint="make it first")
     recover_aloud(root)
     changes = []
     with Folder(root) as folder:

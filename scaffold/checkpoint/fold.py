@@ -11,7 +11,7 @@ from math import prod
 
 from scaffold.errors import ScaffoldError
 
-# A number longer than this is no layer index; with leading zeros it could not be unfolded.
+# A number longer than this is not a layer index; with leading zeros it could not be unfolded.
 _MAX_DIGITS = 9
 # Numbers beyond this many levels stay as they are.
 _MAX_LEVELS = 8

@@ -71,7 +71,7 @@ class Folder:
             named_by: the file that names it, for errors.
 
         Raises:
-            ScaffoldError: the path is absolute or has ``..``, leads out of the folder, or is no regular file.
+            ScaffoldError: the path is absolute or has ``..``, leads out of the folder, or is not a regular file.
         """
         origin = f"{self.label(named_by)} names" if named_by else f"{self.shown} has"
         check_inside(name, origin)
@@ -86,7 +86,7 @@ class Folder:
                 hint="give the folder that it leads to, or put a copy or a hard link in its place",
             )
         if not regular:
-            raise ScaffoldError(f"{origin} {quoted(name)}, which is no regular file")
+            raise ScaffoldError(f"{origin} {quoted(name)}, which is not a regular file")
         return real
 
     def read_small(self, name: str, limit: int) -> bytes:
@@ -122,7 +122,7 @@ def open_regular(path: Path, label: str) -> Iterator[tuple[RawIOBase, int]]:
     """Open a regular file without buffering and give its size; a pipe or device is never waited for.
 
     Raises:
-        ScaffoldError: it cannot be opened or read, or is no regular file.
+        ScaffoldError: it cannot be opened or read, or is not a regular file.
     """
     try:
         with reading.open_regular(path) as found:

@@ -34,7 +34,7 @@ def copy(repository: str, revision: str | None, folder: Path) -> tuple[Path, dic
     """Fetch what tells a checkpoint's tensors; return where it is, and the size of each file that is there in part.
 
     Raises:
-        ScaffoldError: the listing is no checkpoint's, or a file of it is damaged or too large.
+        ScaffoldError: the listing is not a checkpoint's, or a file of it is damaged or too large.
     """
     from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
 
@@ -127,7 +127,7 @@ def explained(error: Exception, repository: str, revision: str | None) -> tuple[
         what = f"no such folder here: {repository}; it is not in the Hub's cache, and the Hub cannot be reached"
         return what, "check the connection, HF_ENDPOINT and HF_HUB_OFFLINE"
     if isinstance(error, errors.HFValidationError):
-        return f"{quoted(repository)} is no repository id", ""
+        return f"{quoted(repository)} is not a repository id", ""
     if isinstance(error, errors.HfHubHTTPError):
         status = getattr(error.response, "status_code", 0)
         if status in (401, 403, 404):

@@ -27,7 +27,7 @@ def parse_index(raw: bytes, label: str) -> dict[str, str]:
         if not isinstance(shard, str):
             raise ScaffoldError(f"{label} maps {quoted(name)} to no file name but {quoted(shard)}")
         if not shard.endswith(".safetensors"):
-            raise ScaffoldError(f"{label} maps {quoted(name)} to {quoted(shard)}, which is no .safetensors file")
+            raise ScaffoldError(f"{label} maps {quoted(name)} to {quoted(shard)}, which is not a .safetensors file")
     return weight_map
 
 

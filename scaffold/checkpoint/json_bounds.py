@@ -83,7 +83,7 @@ def _refuse_bomb(raw: bytes, label: str, entries_per_object: int, spare_entries:
         # An object with the keys of a tensor takes at least this much punctuation.
         or (objects - 2) * 12 > counts[b""]
     ):
-        raise ScaffoldError(f"{label} is no table of tensors: its JSON is {len(raw)} bytes of other structure")
+        raise ScaffoldError(f"{label} is not a table of tensors: its JSON is {len(raw)} bytes of other structure")
 
 
 def _outside_text(raw: bytes, characters: bytes) -> dict[bytes, int]:

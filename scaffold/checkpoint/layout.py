@@ -49,7 +49,7 @@ def check_inside(name: str, origin: str) -> None:
         or PureWindowsPath(name).drive
         or ".." in PurePosixPath(name).parts
     ):
-        raise ScaffoldError(f"{origin} the file {quoted(name)}, which is no path inside the checkpoint")
+        raise ScaffoldError(f"{origin} the file {quoted(name)}, which is not a path inside the checkpoint")
 
 
 def placed(index: str, weight_map: Mapping[str, str]) -> dict[str, str]:

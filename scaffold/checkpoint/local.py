@@ -40,7 +40,7 @@ def read_local(location: Path, progress: Progress | None = None, source: str | N
     if named and location.suffix in PICKLES:
         raise no_weights(str(location), [location.name])
     if named and not location.name.endswith((WEIGHTS, SUFFIX)):
-        raise ScaffoldError(f"{location} is no checkpoint folder and no .safetensors file")
+        raise ScaffoldError(f"{location} is neither a checkpoint folder nor a .safetensors file")
     folder = Folder.at(location.parent if named else location)
     if source is not None:
         folder = replace(folder, shown=Path(source))
@@ -91,7 +91,7 @@ def read_file(path: Path, label: str, file: str) -> tuple[list[TensorHeader], in
         file: its name in the result.
 
     Raises:
-        ScaffoldError: it cannot be read or is no valid safetensors file.
+        ScaffoldError: it cannot be read or is not a valid safetensors file.
     """
     with open_regular(path, label) as (stream, size):
         length = header_length(read_up_to(stream, LENGTH_BYTES), size, label)

@@ -39,7 +39,7 @@ def read_checkpoint(location: str | Path, *, progress: Progress | None = None) -
             return read_checkpoint(location, progress=report)
     text = str(location)
     if not text or "\0" in text:
-        raise ScaffoldError("the checkpoint's location is no path")
+        raise ScaffoldError("the checkpoint's location is not a path")
     path = Path(location)
     try:
         exists = path.exists()

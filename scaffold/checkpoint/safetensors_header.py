@@ -49,10 +49,10 @@ def header_length(prefix: bytes, file_bytes: int, label: str) -> int:
         if prefix.lower().startswith(begin):
             raise ScaffoldError(f"{label} is {kind}, not the weights", hint=hint)
     if len(prefix) < LENGTH_BYTES:
-        raise ScaffoldError(f"{label} has {file_bytes} bytes and is no safetensors file")
+        raise ScaffoldError(f"{label} has {file_bytes} bytes and is not a safetensors file")
     length = int.from_bytes(prefix[:LENGTH_BYTES], "little")
     if length > MAX_HEADER_BYTES:
-        raise ScaffoldError(f"{label} is no safetensors file: its header claims {length} bytes, over 100 MB")
+        raise ScaffoldError(f"{label} is not a safetensors file: its header claims {length} bytes, over 100 MB")
     if length > file_bytes - LENGTH_BYTES:
         raise ScaffoldError(
             f"{label} is cut short or no safetensors file: its header claims {length} bytes, the file has {file_bytes}"
@@ -77,7 +77,7 @@ def parse_header(raw: bytes, data_bytes: int, label: str, file: str) -> list[Ten
     if metadata is not None and not (
         isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
     ):
-        raise ScaffoldError(f"{label} has {_METADATA} that is no table of text")
+        raise ScaffoldError(f"{label} has {_METADATA} that is not a table of text")
     shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
     tensors: list[TensorHeader] = []
     ranges: list[tuple[int, int, str]] = []

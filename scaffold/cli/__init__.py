@@ -43,7 +43,7 @@ def main() -> NoReturn:
     """Run the command; errors of the user's are one line on stderr."""
     _speak_utf8()
     try:
-        # Imported here, so that Ctrl-C in the tenth of a second that it takes is no traceback either.
+        # Imported here, so that Ctrl-C in the tenth of a second that it takes is not a traceback either.
         from scaffold.cli.app import app
 
         status = app(next(iter(sys.argv[1:]), ""))(prog_name="omni-scaffold", standalone_mode=False)

@@ -193,7 +193,7 @@ def _lora_rank(spec: IntegrationSpec) -> int | None:
     def rank(text: str) -> int:
         number = int(text) if text.isascii() and text.isdecimal() else 0
         if not 0 < number <= LARGEST_RANK:
-            raise typer.BadParameter(f"{printable(text)} is no rank of an adapter")
+            raise typer.BadParameter(f"{printable(text)} is not a rank of an adapter")
         return number
 
     there = int(spec.value("lora.rank"))

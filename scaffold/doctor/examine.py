@@ -260,7 +260,7 @@ def _hub() -> Finding:
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return Finding(name, needed, None, "HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE")
     if not address.startswith(("https://", "http://")):
-        return Finding(name, needed, address, "HF_ENDPOINT is no address of a server", "unset HF_ENDPOINT")
+        return Finding(name, needed, address, "HF_ENDPOINT is not an address of a server", "unset HF_ENDPOINT")
     try:
         urlopen(Request(address, method="HEAD"), timeout=HUB_SECONDS).close()
     except HTTPError as error:

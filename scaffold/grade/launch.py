@@ -140,7 +140,7 @@ def recipe(section: Section, facts: Established) -> None:
     for name in ("height", "width"):
         section.put(name, sizes.get(name), origin)
     steps = section.put("num_inference_steps", sizes.get("num_inference_steps"), origin)
-    section.put("validation_steps", steps, origin)
+    del section.values["validation_steps"]  # validation takes as many
     frames = sizes.get("num_frames")
     # The request's own default is one frame, which no video has.
     section.put("num_frames", frames if frames != 1 else None, origin)
@@ -164,6 +164,9 @@ def lora(section: Section, port: Port | None, reached: bool) -> None:
     section.put("targets", list(layout.targets) if layout else [], origin)
     section.put("unnamed", [".".join(path) for path in layout.unnamed] if layout else [], origin)
     section.put("unread", list(layout.unread) if layout else [], origin)
+    # A library's layers may hold more than is known here.
+    known = (*layout.linears, *layout.outside) if layout is not None and not layout.unread else ()
+    section.put("linears", [".".join(path) for path in known], origin)
     if layout is not None and layout.uncalled:
         section.put("uncalled", [".".join(path) for path in layout.uncalled], origin)
     # Layers without a linear layer of their own text are another library's: what LoRA finds in them is not known.

@@ -37,7 +37,7 @@ def origin_of(spec: IntegrationSpec) -> UpstreamSource:
     version: Any = spec.value("upstream.version")
     if not isinstance(version, str) or version.startswith("from "):
         raise ScaffoldError(
-            f"the denoiser was ported {version or 'from an unknown version'}, which is no version that can be fetched",
+            f"the denoiser was ported {version or 'from an unknown version'}, a version that cannot be fetched",
             hint="give --vllm-omni VERSION|WHEEL|DIR instead of --spec",
         )
     source = locate(version)

@@ -31,7 +31,7 @@ def build_ported_spec(
 ) -> IntegrationSpec:
     """Return the spec of a package whose denoiser is ported: what the facts establish, and what a person must write.
 
-    What a section lacks is no error here: `find_missing` and `find_needs` list it with its place.
+    What a section lacks is not an error here: `find_missing` and `find_needs` list it with its place.
 
     Args:
         request: report, names and contract profile.
@@ -81,6 +81,9 @@ def build_ported_spec(
     sections["recording"] = recording.section()
     for name in ("media", "deploy", "lora"):
         sections[name] = sections.pop(name)  # in the file they stand behind what the package is
+    sections["cfg"].pop("defaults", None)  # requests bring those of [guidance]
+    for name in ("config_class", "layer_class"):
+        del sections["names"][name]
     sections["verify"] = dict(request.preset.sections.get("verify", {}))
     builder.sections = {name: values for name, values in sections.items() if values}
     return builder.spec()
@@ -206,29 +209,27 @@ def _guidance(facts: Established, sent: Mapping[str, float], recipe: Mapping[str
     """
     formula, kind = facts.value("detail.cfg.formula"), facts.guidance_kind
     scales = facts.value("answers.cfg.scales") or {}
-    defaults = [{"name": name, "default": default} for name, default in scales.items()]
+    defaults = dict(scales)
     others: list[dict[str, Any]] = []
     scale = next(iter(scales)) if len(scales) == 1 else None
     expression = FORMULAS[formula].format(scale=f"guidance[{scale!r}]") if formula in FORMULAS and scale else None
     fewest: dict[str, Any] = {}
     unconditional, neutral = 1, 0.0 if formula == "c+s(c-u)" else 1.0
     if kind == "packed":
-        defaults = facts.value("detail.cfg.parameters") or defaults
+        packed = facts.value("detail.cfg.parameters")
+        defaults = {entry["name"]: entry["default"] for entry in packed} if packed else defaults
     elif kind == "written":
         found = facts.value("detail.cfg.combination")
-        defaults = [{"name": entry["name"], "default": entry["default"]} for entry in found["settings"]]
+        defaults = {entry["name"]: entry["default"] for entry in found["settings"]}
         others = [{"name": e["name"], "others": e["others"]} for e in found["settings"] if e["others"]]
         expression, scale = found["text"], found["settings"][0]["name"]
         unconditional, neutral = found["unconditional"], found["neutral"]
         fewest = {key: found[key] for key in ("fewest", "above") if key in found}
-    defaults = [{**entry, "default": recipe.get(entry["name"], entry["default"])} for entry in defaults]
-    defaults = [entry for entry in defaults if entry["default"] is not None]
+    defaults = {name: recipe.get(name, value) for name, value in defaults.items()}
+    defaults = {name: value for name, value in defaults.items() if value is not None}
     aliases = {entry["name"]: [entry["name"], *entry["others"]] for entry in others}
     filled = [
-        {"name": name, "scale": entry["name"]}
-        for entry in defaults
-        for name in aliases.get(entry["name"], [entry["name"]])
-        if name in sent
+        {"name": name, "scale": scale} for scale in defaults for name in aliases.get(scale, [scale]) if name in sent
     ]
     return {
         "kind": kind,

@@ -85,7 +85,7 @@ def find_recording(facts: Established, source: UpstreamSource | None = None) -> 
 def _calls(facts: Established, source: UpstreamSource | None) -> bool:
     """Whether the loop calls the ported denoiser, and what it gives it is all that it is given.
 
-    What a denoiser reads from the engine's context is no argument: its calls alone would not say what it was given.
+    What a denoiser reads from the engine's context is not an argument: its calls alone would not say what it was given.
     """
     port = facts.port
     if port is None or not port.inputs or port.assumptions:

@@ -28,6 +28,7 @@ def validate_ported(spec: IntegrationSpec, source: str = "the spec") -> None:
     from scaffold.grade.expressions import is_guidance
     from scaffold.grade.launch_values import RULES
     from scaffold.inspect import EDIT
+    from scaffold.spec.ranges import require_ranges
     from scaffold.spec.validate import is_date
 
     def require(key: str, fits: bool, wanted: str) -> None:
@@ -61,7 +62,7 @@ def validate_ported(spec: IntegrationSpec, source: str = "the spec") -> None:
     require(
         "guidance.established", isinstance(established, bool) and (known or not established), "false for this formula"
     )
-    names = {entry.get("name") for entry in spec.value("guidance.defaults") or [] if isinstance(entry, dict)}
+    names = set(spec.value("guidance.defaults") or {})
     combines = expression is None or is_guidance(expression, names)
     fewest, most = spec.value("guidance.fewest"), spec.value("guidance.unconditional")
     counts = isinstance(fewest, int) and isinstance(most, int) and 1 <= fewest <= most
@@ -84,6 +85,7 @@ def validate_ported(spec: IntegrationSpec, source: str = "the spec") -> None:
     for key, fits, wanted in RULES:
         require(key, fits(spec.value(key)), wanted)
     _require_levels(spec, require)
+    require_ranges(spec, source)
     require("docs.last_updated", is_date(spec.value("docs.last_updated")), "a date MM/DD/YYYY")
 
 

@@ -42,7 +42,7 @@ def find_renorm(program: Program, loop: Denoising, region: list[Value]) -> dict[
         facts["answers.cfg.renorm"] = UNKNOWN
     if parameter is not None:
         facts["detail.cfg.renorm_parameter"] = fact(parameter.key, [parameter.at])
-    # What a flag that nobody sets would divide by is no part of the answer.
+    # What a flag that nobody sets would divide by is not part of the answer.
     for node in region if kinds or loop.model_output is None else _guided_way(loop.model_output):
         if isinstance(node, Op) and node.op == "/" and isinstance(node.args[1], Op) and node.args[1].op == "+":
             for term in node.args[1].args:

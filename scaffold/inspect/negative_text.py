@@ -87,7 +87,7 @@ def _encoded(records: list[tuple[CallRecord, Value]], forms: Forms) -> Words | N
 
 
 def _handed(records: list[tuple[CallRecord, Value]], program: Program, forms: Forms) -> Words | None:
-    """From a function that is given the prompt in one call and something that is no prompt in another."""
+    """From a function that is given the prompt in one call and something that is not a prompt in another."""
     encoders = {name for record, _ in records for name in record.callers}
     given: dict[tuple[int, str], list[tuple[CallRecord, Value]]] = {}
     for record in program.trace.calls:

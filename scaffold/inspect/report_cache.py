@@ -139,7 +139,7 @@ def _plain_report(report: Report) -> dict[str, Any] | None:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether JSON gives a value back as it is: no tuple, no key that is no text, no number that is none."""
+    """Whether JSON gives a value back as it is: no tuple, no key that is not text, no number that is none."""
     if type(value) is dict:
         return all(type(key) is str and _is_plain(inner) for key, inner in value.items())
     if type(value) is list:

@@ -34,7 +34,7 @@ def maps_of(messages: Value) -> list[Map]:
 
 
 def texts_of(known: Any) -> set[str | None]:
-    """The texts in a plain value, None for what is no text; nothing for None, which is none."""
+    """The texts in a plain value, None for what is not text; nothing for None, which is none."""
     if isinstance(known, (list, tuple)):
         return {text for item in known for text in texts_of(item)}
     if known is None:

@@ -63,7 +63,7 @@ def merge_specs(
 
     What a person changed is told by the recorded digests of the values that the tool gave. A spec without them is
     compared with ``old``; then a newer preset cannot be told from a person's wish, and the value stays.
-    Provenance and fingerprints are those of ``new`` wherever its value is taken or the same.
+    Provenance is that of ``new`` wherever its value is taken or the same.
 
     Args:
         recorded: what is in ``scaffold.toml``.
@@ -102,7 +102,6 @@ def merge_specs(
         recorded,
         sections=sections,
         provenance=provenance,
-        fingerprints=dict(new.fingerprints),
         derived=derived,
         files={},
         folders=(),

@@ -86,7 +86,7 @@ class ScaffoldedPackage:
         ]
         if foreign:
             lister = shown if stored.lock is None else f"{shown.removesuffix(SPEC_NAME)}{LOCK_NAME}"
-            raise ScaffoldError(f"{lister} lists {foreign[0]}, which is no file of {package.path}", hint=RESTORE)
+            raise ScaffoldError(f"{lister} lists {foreign[0]}, which is not a file of {package.path}", hint=RESTORE)
         return package
 
     @property

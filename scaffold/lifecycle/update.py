@@ -185,7 +185,7 @@ def _spec_state(package: ScaffoldedPackage, spec: IntegrationSpec, new: FileStat
     """
     from scaffold.spec.rewrite import rewrite
 
-    text = rewrite(package.stored.text, spec)
+    text = rewrite(package.stored.text, spec, package.spec)
     if text is None and not force:
         raise ConflictError(
             f"{package.spec_path}: new values cannot be put into it without losing your comments; nothing was written",

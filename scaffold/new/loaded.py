@@ -62,7 +62,7 @@ def loaded(files: Mapping[str, RenderedFile], package: str, pipeline: str, check
         line = f"{strange}; {line}"
     also = f" (and {len(more)} more findings)" if more else ""
     raise MisfitError(
-        f"{proof.source} is no checkpoint of this pipeline as it is: {line.rstrip('.')}{also}",
+        f"{proof.source} is not a checkpoint of this pipeline as it is: {line.rstrip('.')}{also}",
         hint=f"nothing is written; without --checkpoint the package is written, and {shown} shows it in full",
     )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.spec.ranges import fitting
 
 if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
@@ -87,16 +88,18 @@ def _gpus(spec: IntegrationSpec, given: int | None) -> Values:
         hint = f"{near} GPUs would do, or change the batch sizes in scaffold.toml"
         raise ScaffoldError(f"--gpus {given} does not divide the {images} images of an update", hint=hint)
     reward = min(int(spec.value("recipe.reward_gpus")), given)
-    return {"recipe.gpus": (given, "--gpus"), "recipe.reward_gpus": (reward, "--gpus")}
+    micro = fitting(int(spec.value("recipe.micro_batch_size")), images // given)
+    sizes = {"gpus": given, "reward_gpus": reward, "micro_batch_size": micro}
+    return {f"recipe.{name}": (size, "--gpus") for name, size in sizes.items() if spec.value(f"recipe.{name}") != size}
 
 
 def _lora(spec: IntegrationSpec, given: int | None) -> Values:
-    """The rank, and an alpha that scales the adapter as before; a rank of 0 is no adapter."""
+    """The rank, and an alpha that scales the adapter as before; a rank of 0 is not an adapter."""
     without = spec.value("lora.sync") == "none"
     if given is None or (without and not given):
         return {}
     if without:
-        raise ScaffoldError("--lora-rank is of no use: this package trains without LoRA", hint="leave it out")
+        raise ScaffoldError("--lora-rank has no effect: this package trains without LoRA", hint="leave it out")
     if not given and not spec.value("target.trainable_params_hook"):
         release = spec.value("target.profile")
         hint = "give a rank, or write for a later release"
@@ -113,7 +116,7 @@ def _resolution(spec: IntegrationSpec, given: str | None) -> Values:
     sizes = _RESOLUTION.fullmatch(given)
     if sizes is None:
         raise ScaffoldError(
-            f"--resolution {given} is no size", hint="give pixels: 512, or WIDTHxHEIGHT such as 768x512"
+            f"--resolution {given} is not a size", hint="give pixels: 512, or WIDTHxHEIGHT such as 768x512"
         )
     width, height = int(sizes[1]), int(sizes[2] or sizes[1])
     latents = spec.sections.get("latents", {})
@@ -121,7 +124,7 @@ def _resolution(spec: IntegrationSpec, given: str | None) -> Values:
     side = spec.value("architecture.position_table_side")
     for name, pixels in (("width", width), ("height", height)):
         if not pixels or pixels % token:
-            raise ScaffoldError(f"--resolution {given}: the {name} is no multiple of {token}, the pixels of a token")
+            raise ScaffoldError(f"--resolution {given}: the {name} is not a multiple of {token}, the pixels of a token")
         if side and pixels > int(side) * token:
             raise ScaffoldError(f"--resolution {given}: the model has positions for {int(side) * token} pixels")
     return {"recipe.width": (width, "--resolution"), "recipe.height": (height, "--resolution")}
@@ -129,7 +132,7 @@ def _resolution(spec: IntegrationSpec, given: str | None) -> Values:
 
 def guidance_of(spec: IntegrationSpec) -> dict[str, Any]:
     """The guidance of the recipe: each parameter that a request sets, with its value."""
-    return {str(entry["name"]): entry["default"] for entry in spec.value(_guidance_key(spec)) or ()}
+    return dict(spec.value(_guidance_key(spec)) or {})
 
 
 def guidance_origin(spec: IntegrationSpec) -> str:
@@ -138,7 +141,7 @@ def guidance_origin(spec: IntegrationSpec) -> str:
 
 
 def _guidance_key(spec: IntegrationSpec) -> str:
-    return "guidance.defaults" if "port" in spec.sections else "cfg.parameters"
+    return "guidance.defaults" if spec.ported else "cfg.defaults"
 
 
 def _pipeline(spec: IntegrationSpec) -> str:
@@ -153,16 +156,11 @@ def _guidance(spec: IntegrationSpec, given: tuple[str, ...]) -> Values:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or name not in values:
-            what = "is no NAME=VALUE" if not equals else f"names no guidance of {_pipeline(spec)}"
+            what = "is not a NAME=VALUE" if not equals else f"names no guidance of {_pipeline(spec)}"
             hint = f"there is {', '.join(values)}" if values else "no request sets guidance there"
             raise ScaffoldError(f"--guidance {text} {what}", hint=hint)
         values[name] = _value(spec, name, value, values[name])
-    found: Values = {}
-    for key in ("cfg.parameters", "guidance.defaults"):  # a ported package's spec may have both
-        entries = spec.value(key)
-        if entries:
-            found[key] = ([{**e, "default": values.get(e["name"], e["default"])} for e in entries], "--guidance")
-    return found
+    return {_guidance_key(spec): (values, "--guidance")}
 
 
 def _value(spec: IntegrationSpec, name: str, text: str, there: Any) -> Any:

@@ -45,7 +45,7 @@ def named_after_pipeline(request: NewRequest) -> NewRequest:
 
 
 def refuse_values(request: NewRequest) -> None:
-    """Refuse a date that is none, and an empty value: a shell variable never set is no wish for the default."""
+    """Refuse a date that is none, and an empty value: a shell variable never set is not a wish for the default."""
     from scaffold.spec.validate import is_date
 
     for flag, value in {

@@ -58,7 +58,7 @@ def _facts(result: NewResult) -> list[tuple[str, str]]:
     return [
         ("grade", f"{grade_of(spec)}: {spec.value('grade.reason') or RUN}"),
         ("schedule", f"{steps} for n asked{compensation}, shift {spec.value('schedule.shift')}"),
-        ("guidance", ", ".join(f"{p['name']}={p['default']}" for p in spec.value("cfg.parameters"))),
+        ("guidance", ", ".join(f"{name}={value}" for name, value in spec.value("cfg.defaults").items())),
         ("key remap", remap),
         ("trained", trained(spec)),
         *loads,

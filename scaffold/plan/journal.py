@@ -106,7 +106,7 @@ class JournalFile:
         """Return the journal that an interrupted run left, or None.
 
         Raises:
-            ScaffoldError: it is no journal.
+            ScaffoldError: it is not a journal.
         """
         try:
             with self._place() as place:
@@ -139,12 +139,12 @@ class JournalFile:
 
 def _path(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError("a path is no text")
+        raise TypeError("a path is not text")
     os.fsencode(value)  # a lone surrogate is none either
     return contained(value)
 
 
 def _digest(value: object) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise TypeError("a digest is no text")
+        raise TypeError("a digest is not text")
     return value

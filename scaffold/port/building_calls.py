@@ -160,7 +160,7 @@ class Plain(ast.NodeTransformer):
 
 
 class Local(ast.NodeTransformer):
-    """Functions of the pipeline's module that fetch a checkpoint which is no folder become functions that raise there.
+    """Functions of the pipeline's module that fetch a checkpoint raise there where it is not a folder.
 
     Attributes:
         functions: what they became, by name, to stand inside of the function that calls them.
@@ -191,7 +191,7 @@ class Local(ast.NodeTransformer):
 
 
 def without_fetching(function: ast.FunctionDef) -> ast.FunctionDef:
-    """Return a function that raises where it would fetch a checkpoint that is no folder."""
+    """Return a function that raises where it would fetch a checkpoint that is not a folder."""
     for index, node in enumerate(function.body):
         first = node.body[0] if isinstance(node, ast.If) else None
         if isinstance(node, ast.If) and isinstance(first, ast.Return) and first.value is not None:

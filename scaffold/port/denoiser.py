@@ -61,7 +61,7 @@ def port_denoiser(
             always have one plain value. The class is cut down to what the method needs then.
 
     Raises:
-        ScaffoldError: there is no such class, or the port is no valid module.
+        ScaffoldError: there is no such class, or the port is not a valid module.
     """
     graph = ModuleGraph(source)
     origin = resolve(graph, module, name)

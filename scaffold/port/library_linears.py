@@ -24,10 +24,10 @@ LINEARS: dict[str, tuple[str, ...]] = {
     "diffusers.models.embeddings.Timesteps": (),
     "transformers.models.qwen2.modeling_qwen2.Qwen2RMSNorm": (),
 }
-# Modules of torch whose weights are no linear layers that LoRA could take the place of, or hold such.
+# Modules of torch whose weights are not linear layers that LoRA could take the place of, or hold such.
 _OF_TORCH = frozenset({"MultiheadAttention", "Transformer", "TransformerEncoder", "TransformerEncoderLayer",
                        "TransformerDecoder", "TransformerDecoderLayer", "Bilinear", "LSTM", "GRU", "RNN"})  # fmt: skip
-# Endings of classes that are no modules.
+# Endings of classes that are not modules.
 _NO_MODULES = ("Config", "Output", "OutputWithPast", "Cache", "Mixin", "Path", "Dict", "Namespace", "Processor", "Norm")
 
 

@@ -14,9 +14,9 @@ from scaffold.source.syntax import is_own, lineage, walk_tree
 ANY = "*"  # stands for an index or a key that only the configuration knows
 _LISTS = ("ModuleList", "Sequential", "ModuleDict")
 _DEPTH = 12
-# Torch's own layers that LoRA takes beside linear ones: their updates are no products of two matrices.
+# Torch's own layers that LoRA takes beside linear ones: their updates are not products of two matrices.
 _TAKEN = frozenset({"Conv1d", "Conv2d", "Conv3d", "Embedding"})
-_OTHER = ""  # in place of the class of a module that is no linear layer
+_OTHER = ""  # in place of the class of a module that is not a linear layer
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Layout:
     Attributes:
         lists: dotted names of the lists that hold layers, in the order of the text.
         targets: shortest ends of the linear layers' names that fit no linear layer outside of the lists, and no module
-            of another kind: LoRA takes some with updates that are no products of two matrices, and refuses the rest.
+            of another kind: LoRA takes some with updates that are not products of two matrices, and refuses the rest.
         unnamed: names of the linear layers in the lists that no target names: each end fits one outside, too.
         linears: names of the linear layers in the lists, with ``ANY`` for what only the configuration knows.
         outside: names of those that are in no list.

@@ -38,8 +38,8 @@ def port_method(source: str, owner: str, replace: Mapping[str, str]) -> PortedMe
         replace: statement to replace, in any formatting, to the statement that takes its place.
 
     Raises:
-        ScaffoldError: the text is no method, a statement does not stand in it exactly once, or it uses a name that only
-            means something inside its class.
+        ScaffoldError: the text is not a method, a statement does not stand in it exactly once, or it uses a name that
+            only means something inside its class.
     """
     text = textwrap.dedent(source).strip("\n") + "\n"
     try:

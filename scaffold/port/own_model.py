@@ -91,7 +91,7 @@ class _Cut:
             self.add(attribute, {})
 
     def _reads_others(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
-        """Tell whether code asks a part of the pipeline that is no part of the model."""
+        """Tell whether code asks a part of the pipeline that is not part of the model."""
         for attribute in _attributes(node) - seen:
             if attribute in self.others:
                 return True
@@ -148,7 +148,7 @@ class _LeavesOut(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.AST:
         if any(self.asks(inner) for inner in node.body) and not node.orelse:
-            text = "raise NotImplementedError('what another model of the pipeline encodes is no input of training')"
+            text = "raise NotImplementedError('what another model of the pipeline encodes is not an input of training')"
             raised = ast.copy_location(ast.parse(text).body[0], node.body[0])
             return ast.copy_location(ast.If(node.test, [raised], []), node)
         return self.generic_visit(node)

@@ -52,8 +52,8 @@ def choose(
 def _by_prefix(towers: Mapping[Tower, Mapping[str, str]], shapes: Shapes) -> tuple[Chosen, list[str]]:
     """Return what is chosen and which parameters are left.
 
-    The tower that fills the most parameters decides. A key that it gives to one parameter is no candidate for another
-    that only a smaller tower leads there: its own key is missing, and the name of its twin is no substitute.
+    The tower that fills the most parameters decides. A key that it gives to one parameter is not a candidate for
+    another that only a smaller tower leads there: its own key is missing, and the name of its twin is not a substitute.
     """
     chosen: Chosen = {}
     unfilled = []

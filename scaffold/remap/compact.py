@@ -20,7 +20,7 @@ _Split = Sequence[tuple[str, tuple[str, ...]]]
 class Node:
     """A place in the tree of keys: the pattern components that lead there and the wanted ``keys`` below it.
 
-    ``whole`` says that the keys end there, so the pattern is no prefix.
+    ``whole`` says that the keys end there, so the pattern is not a prefix.
     """
 
     parts: tuple[str, ...]

@@ -21,7 +21,7 @@ class Pattern:
     """One side of a rule; ``parts`` alternates between literal text and placeholder names, text first and last.
 
     Raises:
-        ScaffoldError: a lone brace, a placeholder that is no identifier or occurs twice, or two in a row.
+        ScaffoldError: a lone brace, a placeholder that is not an identifier or occurs twice, or two in a row.
     """
 
     text: str
@@ -37,7 +37,7 @@ class Pattern:
             elif token.group(1) is not None:
                 if not token.group(1).isidentifier():
                     raise ScaffoldError(
-                        f"rule {quoted(self.text)}: {found} is no placeholder", hint="write {n}, or {{ for a brace"
+                        f"rule {quoted(self.text)}: {found} is not a placeholder", hint="write {n}, or {{ for a brace"
                     )
                 if len(parts) > 1 and not parts[-1]:
                     raise ScaffoldError(f"rule {quoted(self.text)}: two placeholders with nothing between them")

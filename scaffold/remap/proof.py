@@ -125,7 +125,7 @@ def prove(
         strange = [target for target in mapped.targets if target not in parameters]
         if strange:
             unexplained += 1
-            message = f"{quoted(name)} becomes {quoted(strange[0])}, which is no parameter"
+            message = f"{quoted(name)} becomes {quoted(strange[0])}, which is not a parameter"
             offenders.append(Offender("covers", name, message))
         filled.update(mapped.targets)
     offenders += [Offender("shapes", *found) for found in misfits(key_map, applied, headers, parameters)]
@@ -133,7 +133,7 @@ def prove(
         offenders.append(Offender(_CHECK_OF_PROBLEM[problem.kind], problem.name, problem.message))
     for name in computed:
         if name not in parameters:
-            offenders.append(Offender("fills", name, f"{quoted(name)} is listed as computed and is no parameter"))
+            offenders.append(Offender("fills", name, f"{quoted(name)} is listed as computed and is not a parameter"))
         elif name in filled:
             message = f"{quoted(name)} is listed as computed, and {quoted(applied.sources[name][0])} fills it"
             offenders.append(Offender("fills", name, message))

@@ -173,18 +173,18 @@ class Rule:
                 raise ScaffoldError(f"a rule has the unknown key {quoted(key)}", hint=f"keys are {', '.join(_KEYS)}")
             kind = _KINDS.get(key, str)
             if not isinstance(value, kind) or isinstance(value, bool):
-                wanted = {str: "text", int: "whole number", list: "list"}[kind]
-                raise ScaffoldError(f"a rule's {key} is no {wanted} but {quoted(value)}")
+                wanted = {str: "text", int: "a whole number", list: "a list"}[kind]
+                raise ScaffoldError(f"a rule's {key} is not {wanted} but {quoted(value)}")
         op = data.get("op", "rename")
         if op != "join" and "source" not in data:
             raise ScaffoldError("a rule has no source")
         parts, sizes = data.get("parts", []), data.get("sizes")
         for part in parts:
             if not isinstance(part, str):
-                raise ScaffoldError(f"a rule's part is no text but {quoted(part)}")
+                raise ScaffoldError(f"a rule's part is not text but {quoted(part)}")
         for size in sizes or ():
             if type(size) is not int:
-                raise ScaffoldError(f"a rule's size is no whole number but {quoted(size)}")
+                raise ScaffoldError(f"a rule's size is not a whole number but {quoted(size)}")
         return cls(
             data.get("source"),
             data.get("target"),

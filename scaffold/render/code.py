@@ -23,7 +23,7 @@ def expression(value: Any) -> str:
     text = _text(value, "an expression")
     tree = _parsed(text, "eval", "an expression")
     if "\n" in text or "#" in text or any(isinstance(node, ast.NamedExpr | ast.Lambda) for node in ast.walk(tree)):
-        raise ValueError(f"{_shown(text)} is no plain expression")
+        raise ValueError(f"{_shown(text)} is not a plain expression")
     return text
 
 

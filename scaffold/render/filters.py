@@ -158,7 +158,7 @@ def words(value: Any) -> str:
 
 
 def path(value: Any) -> str:
-    """Return ``value`` unchanged when it is a plain path, repository, place or date: one word that is no option."""
+    """Return ``value`` unchanged when it is a plain path, repository, place or date: one word that is not an option."""
     return _only(_PATH, value, "a plain path")
 
 
@@ -218,7 +218,7 @@ def imported(value: Any) -> str:
     """Return ``value`` unchanged when it is a public module, or a name of one, of the packages that code may import."""
     parts = dotted(value).split(".")
     if parts[0] not in PACKAGES or any(part.startswith("_") for part in parts):
-        raise ValueError(f"{_shown(value)} is no public name of {', '.join(PACKAGES)}")
+        raise ValueError(f"{_shown(value)} is not a public name of {', '.join(PACKAGES)}")
     return str(value)
 
 
@@ -232,7 +232,7 @@ def own_import(value: Any, pipeline: Any = None) -> str:
         return imported(value)
     known = parts[0] in sys.stdlib_module_names or parts[0] in ("torch", "numpy", "vllm", "verl", "pip", "setuptools")
     if len(parts) < 2 or known or any(part.startswith("_") for part in parts):
-        raise ValueError(f"{_shown(value)} is no public module of a pipeline's own")
+        raise ValueError(f"{_shown(value)} is not a public module of a pipeline's own")
     return str(value)
 
 
@@ -247,7 +247,7 @@ def model_part(value: Any) -> str:
     if not (of_model or module in ("transformers", "diffusers")) or not (
         name[0].isupper() or module.startswith("vllm_omni.")
     ):
-        raise ValueError(f"{_shown(value)} is no class of transformers, diffusers or a model of vllm_omni")
+        raise ValueError(f"{_shown(value)} is not a class of transformers, diffusers or a model of vllm_omni")
     return str(value)
 
 

@@ -52,7 +52,7 @@ def decoder_prefix(headers: CheckpointHeaders, layers: str | None = None) -> str
         raise ScaffoldError(
             f"{headers.source}: the decoder must stand under one prefix as *{_QUERY} beside *embed_tokens.weight, "
             f"found {seen}",
-            hint="it lacks what the pipeline loads, or is no decoder that templates/blocks can compose",
+            hint="it lacks what the pipeline loads, or is not a decoder that templates/blocks can compose",
         )
     return found[0]
 
@@ -103,7 +103,7 @@ def _layer_count(headers: CheckpointHeaders, prefix: str) -> int:
     indices = {name.removeprefix(start).partition(".")[0] for name in headers.tensors if name.startswith(start)}
     strange = sorted(i for i in indices if not (i.isascii() and i.isdigit() and len(i) <= _DIGITS and i == str(int(i))))
     if strange:
-        raise ScaffoldError(f"{headers.source}: {start}{strange[0][:40]} is no layer number")
+        raise ScaffoldError(f"{headers.source}: {start}{strange[0][:40]} is not a layer number")
     missing = sorted(set(range(len(indices))) - {int(i) for i in indices})
     if missing:
         raise ScaffoldError(
@@ -183,7 +183,7 @@ def table_side(headers: CheckpointHeaders, name: str) -> int:
     rows = shape_of(headers, name, 2)[0]
     side = math.isqrt(rows)
     if side * side != rows:
-        raise ScaffoldError(f"{headers.source}: {name!r} has {rows} rows, which is no square grid")
+        raise ScaffoldError(f"{headers.source}: {name!r} has {rows} rows, which is not a square grid")
     return side
 
 

@@ -52,7 +52,6 @@ class SpecBuilder:
     sources: Sources
     sections: dict[str, dict[str, Any]] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
-    fingerprints: dict[str, str] = field(default_factory=dict)
 
     def fill(self, name: str, fill: Fill) -> Section:
         """Add a section; what it lacks is the caller's to raise or to leave to a person.
@@ -65,7 +64,6 @@ class SpecBuilder:
             fill(section)
         self.sections[name] = section.values
         self.provenance |= section.provenance
-        self.fingerprints |= section.fingerprints
         return section
 
     def fill_with(self, module: ModuleType) -> Section:
@@ -80,7 +78,7 @@ class SpecBuilder:
             if path.split(".")[1] in self.sections.get(path.partition(".")[0], {})
         }
         record = self.sources.preset.record
-        return IntegrationSpec(self.sections, provenance, self.fingerprints, digests(self.sections), overrides=record)
+        return IntegrationSpec(self.sections, provenance, digests(self.sections), overrides=record)
 
 
 def build_spec(request: SpecRequest, *, until: str | None = None) -> IntegrationSpec:

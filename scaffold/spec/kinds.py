@@ -65,9 +65,11 @@ PATTERNS: Mapping[str, str] = {
     "upstream.registry_key": "text",
     "architecture.sequence": "a list of text",
     "architecture.timestep_order": "a list of text",
-    "cfg.parameters": "a list of tables",
+    "cfg.defaults": "a table",
+    "guidance.defaults": "a table",
     "checkpoint.*_config": "a list of tables",
     "checkpoint.bytes": "a whole number",
+    "lora.linears": "a list of text",
     "docs.*": "text",
 }
 

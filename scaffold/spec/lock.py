@@ -5,14 +5,13 @@ A spec of an older version of the tool is one file; its schema says so.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from fnmatch import translate
 from typing import Any
 
 from scaffold.digest import sha256_hex
 from scaffold.documents import MalformedError, parse_toml
-from scaffold.spec.derived import digest
+from scaffold.spec.derived import digest, digests
+from scaffold.spec.knobs import is_knob
 from scaffold.spec.seal import is_sealed, seal
 
 SPEC_NAME = "scaffold.toml"
@@ -22,19 +21,25 @@ ONE_FILE = 1
 """Schema of a ``scaffold.toml`` that holds everything."""
 TWO_FILES = 2
 """Schema of a ``scaffold.toml`` with a lock beside it."""
-RECORDS = ("provenance", "fingerprints", "derived", "files")
-# Values that the tool says itself, and tables that are made from others. One that a person changed stands in
-# ``scaffold.toml`` like any other.
-LOCKED = ("tool.*", "target.*", "checkpoint.table", "tiny.configs")
-_LOCKED = "|".join(map(translate, LOCKED))
+RECORDS = ("provenance", "derived", "files")
+# Said by the tool and by flags, whether or not a digest tells.
+_SAID = ("tool.", "target.", "upstream.checkout_pin")
 _HEAD = f"# Written by omni-scaffold, not for editing: a value in {SPEC_NAME} goes before one in here.\n"
 
 
-def is_locked(name: str, value: Any, derived: Mapping[str, str]) -> bool:
-    """Whether ``section.key`` stands in the lock: the tool's own value of one of the tool's keys."""
-    if value is None or not re.match(_LOCKED, name):
-        return False
-    return derived.get(name) in (None, digest(value))
+def is_locked(name: str, value: Any, derived: Mapping[str, str], *, ported: bool) -> bool:
+    """Whether ``section.key`` stands in the lock: no knob, and not a person's own value of a fact.
+
+    Of a spec without digests, which no file has, nothing is a person's.
+    """
+    if value is None or is_knob(name, ported=ported):
+        return value is None
+    return not derived or derived.get(name) == digest(value) or (name not in derived and name.startswith(_SAID))
+
+
+def own_digests(derived: Mapping[str, str], locked: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the digests that the lock keeps: those of values that it does not hold."""
+    return {name: value for name, value in sorted(derived.items()) if name not in digests(locked)}
 
 
 def write_lock(document: Mapping[str, Any], toml: str) -> str:
@@ -64,7 +69,7 @@ def read_lock(text: str, sections: Mapping[str, Any]) -> dict[str, Any]:
         sections: of the ``scaffold.toml`` beside it.
 
     Raises:
-        MalformedError: the reason why it is of no use; the message completes ``FILE ``.
+        MalformedError: the reason why it cannot be used; the message completes ``FILE ``.
     """
     try:
         document = parse_toml(text)
@@ -81,6 +86,8 @@ def read_lock(text: str, sections: Mapping[str, Any]) -> dict[str, Any]:
     values = document.setdefault("values", {})
     if not isinstance(values, dict) or not all(isinstance(section, dict) for section in values.values()):
         raise MalformedError("has no tables of values")
+    derived = document.get("derived", {})
+    document["derived"] = {**digests(values), **derived} if isinstance(derived, dict) else derived
     return document
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from scaffold.documents import MalformedError, parse_toml
 from scaffold.errors import ScaffoldError
-from scaffold.spec.defaults import completed
+from scaffold.spec.defaults import PORT, completed
+from scaffold.spec.former import with_settings
+from scaffold.spec.keys import require_keys, require_there
 from scaffold.spec.kinds import require_kinds
 from scaffold.spec.lock import (
     LOCK_NAME,
@@ -17,6 +19,7 @@ from scaffold.spec.lock import (
     SPEC_NAME,
     TWO_FILES,
     is_locked,
+    own_digests,
     read_lock,
     with_locked,
     write_lock,
@@ -33,7 +36,6 @@ class IntegrationSpec:
     Attributes:
         sections: section name to values; None stands for what could not be established.
         provenance: ``section.key`` to the fact, preset or flag that gave the value.
-        fingerprints: fact name to a digest of its value, so that a later version can be compared.
         derived: ``section.key`` to a digest of the value that the tool gave; another value is a person's.
         files: rendered path to the SHA-256 of its content.
         folders: folders that were made in the checkout for the files, so that `remove` takes no others away.
@@ -42,7 +44,6 @@ class IntegrationSpec:
 
     sections: Mapping[str, Mapping[str, Any]]
     provenance: Mapping[str, str] = field(default_factory=dict)
-    fingerprints: Mapping[str, str] = field(default_factory=dict)
     derived: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
@@ -53,7 +54,16 @@ class IntegrationSpec:
         context: dict[str, Any] = completed(self.sections)
         token: dict[str, Any] = {"text": None, "id": None, "config_key": None}
         context["tokens"] = {name: {**token, **entry} for name, entry in context.get("tokens", {}).items()}
+        for section, key in (("cfg", "parameters"), ("guidance", "defaults")):
+            settings = context.get(section, {}).get("defaults")
+            if settings is not None:
+                context[section][key] = [{"name": name, "default": value} for name, value in settings.items()]
         return context
+
+    @property
+    def ported(self) -> bool:
+        """Whether the denoiser of the package is ported from vllm-omni."""
+        return PORT in self.sections
 
     def value(self, path: str) -> Any:
         """Return ``section.key``; None where it is absent."""
@@ -61,8 +71,10 @@ class IntegrationSpec:
         return self.sections.get(section, {}).get(key)
 
     def to_toml(self) -> str:
-        """Return the part for a person, deterministic; TOML has no None, so the keys that have no value are listed."""
-        return self._toml(self._parts()[0])
+        """Return the part for a person, deterministic, with what each knob does beside it."""
+        from scaffold.spec.knobs_text import knobs_text
+
+        return knobs_text(self, self._parts()[0])
 
     def to_lock(self) -> str:
         """Return the rest, deterministic."""
@@ -70,23 +82,22 @@ class IntegrationSpec:
 
     def to_files(self) -> tuple[str, str]:
         """Return both parts."""
+        from scaffold.spec.knobs_text import knobs_text
+
         own, locked = self._parts()
-        toml = self._toml(own)
+        toml = knobs_text(self, own)
         return toml, self._lock(locked, toml)
 
-    def _toml(self, own: dict[str, Any]) -> str:
-        from scaffold.spec.toml_text import dumps
-
+    def _lock(self, locked: dict[str, Any], toml: str) -> str:
         unknown = (
             f"{n}.{key}" for n, values in self.sections.items() for key, value in values.items() if value is None
         )
-        return dumps({"schema": TWO_FILES, "not_established": sorted(unknown), **own})
-
-    def _lock(self, locked: dict[str, Any], toml: str) -> str:
         document: dict[str, Any] = {"package": self.value("names.package") or "", "folders": sorted(self.folders)}
+        document["not_established"] = sorted(unknown)
         document["values"] = locked
         for name in RECORDS:
             document[name] = dict(sorted(getattr(self, name).items()))
+        document["derived"] = own_digests(self.derived, locked)
         if self.overrides:
             document["overrides"] = dict(sorted(self.overrides.items()))
         return write_lock(document, toml)
@@ -101,12 +112,13 @@ class IntegrationSpec:
         parts: tuple[dict[str, Any], dict[str, Any]] = {}, {}
         for name, values in self.sections.items():
             if not values:
-                parts[0][name] = {}
+                parts[1][name] = {}
             for key, value in values.items():
-                part = parts[is_locked(f"{name}.{key}", value, self.derived)].setdefault(name, {})
+                locked = is_locked(f"{name}.{key}", value, self.derived, ported=self.ported)
+                part = parts[locked].setdefault(name, {})
                 if value is not None:
                     part[key] = _without_none(value)
-        return parts
+        return parts[0], {name: dict(sorted(values.items())) for name, values in sorted(parts[1].items())}
 
     @classmethod
     def from_toml(cls, text: str, source: str = SPEC_NAME, *, lock: str | None = None) -> IntegrationSpec:
@@ -131,7 +143,7 @@ class IntegrationSpec:
         for name, values in document.items():
             if name not in _BOOKKEEPING:
                 if not isinstance(values, dict):
-                    raise ScaffoldError(f"{source}: {name} is no table")
+                    raise ScaffoldError(f"{source}: {name} is not a table")
                 sections[name] = values
         records, recorder = document, source
         if document["schema"] != ONE_FILE:
@@ -142,12 +154,18 @@ class IntegrationSpec:
                 records = read_lock(lock, sections)
             except MalformedError as error:
                 raise ScaffoldError(f"{recorder} {error}", hint=RESTORE) from None
-            sections = with_locked(sections, records)
-        for path in _names(document, "not_established", source):
+            own, sections = sections, with_locked(sections, records)
+            unset = {*_names(document, "not_established", source), *_names(records, "not_established", recorder)}
+            require_keys(own, {*unset, *_strings(records, "derived", recorder)}, source)
+        else:
+            unset = set(_names(document, "not_established", source))
+        for path in sorted(unset):
             section, _, key = path.partition(".")
             sections.setdefault(section, {}).setdefault(key, None)
-        require_kinds(sections, source)
         tables = {name: _strings(records, name, recorder) for name in RECORDS}
+        sections, tables["derived"] = with_settings(sections, tables["derived"])
+        require_there(sections, tables["derived"], source, recorder)
+        require_kinds(sections, source)
         overrides = _strings(records, "overrides", recorder)
         return cls(sections, **tables, folders=_names(records, "folders", recorder), overrides=overrides)
 
@@ -155,14 +173,14 @@ class IntegrationSpec:
 def _names(document: Mapping[str, Any], name: str, source: str) -> tuple[str, ...]:
     values = document.get(name, [])
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ScaffoldError(f"{source}: {name} is no list of strings")
+        raise ScaffoldError(f"{source}: {name} is not a list of strings")
     return tuple(values)
 
 
 def _strings(document: Mapping[str, Any], name: str, source: str) -> dict[str, str]:
     values = document.get(name, {})
     if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-        raise ScaffoldError(f"{source}: {name} is no table of strings")
+        raise ScaffoldError(f"{source}: {name} is not a table of strings")
     return values
 
 

@@ -210,11 +210,11 @@ def _read(name: str, text: str, shown: str, file: TeamFile | None = None) -> Pre
     data = _on_base(data, shown) if "base" in data else data
     pipelines, manifest, configs = data.pop("pipelines", []), data.pop("manifest", None), data.pop("configs", {})
     if not KINDS["a list of text"](pipelines):
-        raise ScaffoldError(f"{shown}: pipelines is no list of registry keys", hint='such as ["MyPipeline"]')
+        raise ScaffoldError(f"{shown}: pipelines is not a list of registry keys", hint='such as ["MyPipeline"]')
     named = isinstance(manifest, str) and manifest.isprintable() and Path(manifest).name == manifest != ".."
     if manifest is not None and not named:
         raise ScaffoldError(
-            f"{shown}: manifest is no file name", hint=f"it names a file of {MANIFESTS}/ beside presets"
+            f"{shown}: manifest is not a file name", hint=f"it names a file of {MANIFESTS}/ beside presets"
         )
     if not _is_tables(configs):
         raise ScaffoldError(f"{shown}: configs holds no tables", hint='such as [configs."config.json"]')
@@ -245,7 +245,7 @@ def _require_known(data: Mapping[str, Any], shown: str) -> None:
         if section not in KEYS:
             raise ScaffoldError(f"{shown}: a preset has no [{section}]", hint=_near(section, KEYS))
         if not isinstance(values, Mapping):
-            raise ScaffoldError(f"{shown}: {section} is no table", hint=f"write [{section}]")
+            raise ScaffoldError(f"{shown}: {section} is not a table", hint=f"write [{section}]")
         keys = KEYS[section]
         for key, value in values.items():
             kind = keys if isinstance(keys, str) else keys.get(key)

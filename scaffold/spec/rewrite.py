@@ -7,33 +7,43 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from scaffold.spec.derived import comparable
+from scaffold.spec.knobs_text import comments
 from scaffold.spec.model import IntegrationSpec
 from scaffold.spec.toml_text import dumps
 
 
-def rewrite(text: str, spec: IntegrationSpec) -> str | None:
+def rewrite(text: str, spec: IntegrationSpec, before: IntegrationSpec) -> str | None:
     """Return ``text`` with the values of ``spec``.
 
     A text without anything of a person's but values is what `IntegrationSpec.to_toml` writes. Another one keeps what
-    is its own. None where that failed.
+    is its own, and gets the tool's comments of now in place of its former ones. None where that failed.
 
     Args:
         text: TOML.
         spec: what the result says.
+        before: what the text says.
     """
     from tomlkit import TOMLDocument, parse
     from tomlkit.exceptions import TOMLKitError
 
     canonical = spec.to_toml()
-    if is_plain(text):
+    if text == before.to_toml() or is_plain(text):
         return canonical
     try:
         document: TOMLDocument = parse(text)
         _merge_table(document, _loads(canonical))
-        written = document.as_string()
+        written = _commented(document.as_string(), comments(before), comments(spec))
         return written if comparable(_loads(written)) == comparable(_loads(canonical)) else None
     except (TOMLKitError, LookupError, TypeError, ValueError, AttributeError):
         return None  # tables in an order, or a nesting, that the library does not edit
+
+
+def _commented(text: str, before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Replace comments of the tool that say something else by now."""
+    for name, comment in before.items():
+        if comment and now.get(name, comment) != comment:
+            text = text.replace(f"# {comment}\n", f"# {now[name]}\n" if now[name] else "\n", 1)
+    return text
 
 
 def is_plain(text: str) -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from scaffold.digest import sha256_hex
 from scaffold.errors import RefusedError
 from scaffold.spec.preset import Preset
 
@@ -42,7 +40,6 @@ class Section:
     before: Mapping[str, Mapping[str, Any]]
     values: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, str] = field(default_factory=dict)
-    fingerprints: dict[str, str] = field(default_factory=dict)
     lacking: list[RefusedError] = field(default_factory=list)
 
     def lacks(self, problem: str, hint: str | None = None) -> None:
@@ -64,11 +61,10 @@ class Section:
         return self.put(key, value, origin)
 
     def known(self, name: str) -> tuple[Any, str]:
-        """Return a fact's value and how to cite it, and remember its fingerprint."""
+        """Return a fact's value and how to cite it."""
         found = self.sources.report.facts.get(name)
         if found is None or found.confidence == "unknown":
             return None, f"fact {name}, unknown"
-        self.fingerprints[name] = sha256_hex(json.dumps(found.value, sort_keys=True, default=str))[:16]
         place = f", {found.evidence[0].file}:{found.evidence[0].line}" if found.evidence else ""
         return found.value, f"fact {name}{place}"
 

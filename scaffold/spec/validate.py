@@ -11,6 +11,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.resources import templates_root
 from scaffold.spec.defaults import DEFAULTS
 from scaffold.spec.model import IntegrationSpec
+from scaffold.spec.ranges import require_ranges
 from scaffold.spec.supported import STEP_ARGUMENTS
 
 # Values that templates render, by the spec's key. None among them: the value may be unknown.
@@ -29,7 +30,6 @@ ALLOWED: Mapping[str, Collection[Any]] = {
     "architecture.text_attention": ("causal", "full"),
     "architecture.timestep_order": (["cos", "sin"], ["sin", "cos"]),
     "lora.sync": ("fold", "adapter", "none"),
-    "recipe.sde_type": ("sde", "cps", "dance_sde"),
     "grade.value": ("complete", "unproven", "partial", None),
 }
 POSITIVE = (
@@ -43,11 +43,6 @@ POSITIVE = (
     "architecture.num_key_value_heads",
     "architecture.vocab_size",
     "architecture.timestep_frequencies",
-    "lora.alpha",
-    "recipe.num_inference_steps",
-    "recipe.max_prompt_length",
-    "recipe.height",
-    "recipe.width",
 )
 NUMBERS = (
     "architecture.rms_norm_eps",
@@ -91,7 +86,6 @@ def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
         require(key, lambda value: value in values, "one of " + ", ".join(map(repr, values)))  # noqa: B023
     for key in POSITIVE:
         require(key, lambda value: _is_int(value) and value > 0, "a positive integer")
-    require("lora.rank", lambda value: _is_int(value) and value >= 0, "a whole number, 0 for no adapter")
     for key in NUMBERS:
         require(key, _is_positive, "a positive number")
     for key in FLAGS:
@@ -100,8 +94,6 @@ def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
     for key in IDENTIFIERS:
         if key not in optional or spec.value(key) is not None:
             require(key, lambda value: isinstance(value, str) and value.isidentifier(), "an identifier")
-    shift = spec.value("schedule.shift")
-    require("schedule.shift", lambda _: shift is None or _is_positive(shift), "a positive number")
     require("docs.last_updated", is_date, "a date MM/DD/YYYY")
     arguments = spec.value("upstream.step_arguments")
     known = isinstance(arguments, list) and {"model_output", "sample"} <= set(arguments) <= STEP_ARGUMENTS
@@ -128,12 +120,13 @@ def validate(spec: IntegrationSpec, source: str = "the spec") -> None:
     require(
         "architecture.num_attention_heads", lambda value: value % kv_heads == 0, "a multiple of the key-value heads"
     )
+    require_ranges(spec, source)
 
 
 def _validate_references(spec: IntegrationSpec, require: Callable[[str, Callable[[Any], bool], str], None]) -> None:
     """A package for edits, and no other, has the place at which the rollout sees a reference image."""
     if spec.value("upstream.task") is None:
-        require("architecture.references", lambda value: value is None, "left out: upstream.task is no edit")
+        require("architecture.references", lambda value: value is None, "left out: upstream.task is not an edit")
         return
     keys = {"decoder", "sequence", "positions", "cached"}
     require(

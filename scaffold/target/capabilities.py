@@ -114,7 +114,7 @@ def version_of(root: Path) -> str | None:
 def missing(root: Path) -> str | None:
     """Return the first thing that a verl-omni checkout has and ``root`` lacks, or None."""
     if not root.is_dir():
-        return "it is no folder"
+        return "it is not a folder"
     for path in (REGISTRY, MODEL_BASE, NON_DIFFUSERS_BASE):
         if not (root / path).is_file():
             return f"it has no {path}"

@@ -1,6 +1,6 @@
 """What a checkout's rollout carries from a request to the engine and back; read from its syntax trees.
 
-A limit is found, ruled out, or neither. One that is neither counts as a limit: what nobody has seen is no support.
+A limit is found, ruled out, or neither. One that is neither counts as a limit: what nobody has seen is not support.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class ContractProfile:
             "lora_hook": self.lora_hook,
             "worker_extension": self.worker_extension,
             "entry_point": self.entry_point,
-            # What a release does not have is no value that could not be established.
+            # What a release does not have is not a value that could not be established.
             **({"v1_entry_point": self.v1_entry_point} if self.v1_entry_point else {}),
             "use_v1": self.use_v1,
             **({"io_spec": self.io_spec} if self.io_spec else {}),

@@ -91,7 +91,7 @@ def problem_with(wheel: Path) -> str | None:
         with open_regular(wheel) as (stream, _), zipfile.ZipFile(stream) as archive:
             broken = archive.testzip()
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as error:
-        return f"is no readable wheel ({getattr(error, 'strerror', None) or error})"
+        return f"is not a readable wheel ({getattr(error, 'strerror', None) or error})"
     except Exception as error:
         # zlib and lzma raise error types of their own.
         return f"is damaged ({error})"

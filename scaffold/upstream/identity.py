@@ -1,4 +1,4 @@
-"""The version of what is no release, from what it holds."""
+"""The version of what is not a release, from what it holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaffold.upstream.source import PACKAGE, UpstreamSource
 
 
 def identified(source: UpstreamSource) -> UpstreamSource:
-    """Return the source with its own version where it is no release, and keep what it is made of.
+    """Return the source with its own version where it is not a release, and keep what it is made of.
 
     A folder that gives no number of itself stays as it is: its version is not known.
 

@@ -13,7 +13,7 @@ _FIRST = re.compile(r"^Available versions: ([^,\s]+)", re.MULTILINE)
 
 
 def newest_release(distribution: str) -> str:
-    """Return the newest version of ``distribution`` that is no pre-release.
+    """Return the newest version of ``distribution`` that is not a pre-release.
 
     Raises:
         ScaffoldError: the index cannot be reached, or knows no such distribution.

@@ -60,7 +60,7 @@ def with_own_pipeline(source: UpstreamSource, pipeline: str) -> tuple[UpstreamSo
     if named is not None:
         file = expanded(named["path"]).absolute()
         if not file.is_file():
-            raise ScaffoldError(f"{named['path']} is no file", hint="name a module, or its file, and its class")
+            raise ScaffoldError(f"{named['path']} is not a file", hint="name a module, or its file, and its class")
         root = file.parent
         while (root / "__init__.py").is_file():
             root = root.parent

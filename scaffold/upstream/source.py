@@ -18,7 +18,7 @@ from scaffold.reading import RefusedFileError, copy_tree, open_file, read_bytes,
 
 PACKAGE = "vllm_omni"
 MAX_FILE_BYTES = 8 * 1024 * 1024
-"""Larger files are no source that a person wrote; reading them is refused."""
+"""Larger files are not source that a person wrote; reading them is refused."""
 
 
 class UpstreamSource(ABC):
@@ -60,7 +60,7 @@ class UpstreamSource(ABC):
         """Return the file's syntax tree, parsed once.
 
         Raises:
-            ScaffoldError: as ``read``, or the text is no Python.
+            ScaffoldError: as ``read``, or the text is not Python.
         """
         tree = self._trees.get(path)
         if tree is None:

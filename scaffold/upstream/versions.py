@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 def is_same(first: str | None, second: str | None) -> bool | None:
-    """Whether two texts name one version; None where one of them is no version."""
+    """Whether two texts name one version; None where one of them is not a version."""
     pair = _read(first), _read(second)
     return None if None in pair else pair[0] == pair[1]
 
 
 def is_older(first: str | None, second: str | None) -> bool | None:
-    """Whether the first version came before the second; None where one of them is no version."""
+    """Whether the first version came before the second; None where one of them is not a version."""
     one, other = _read(first), _read(second)
     return None if one is None or other is None else one < other
 

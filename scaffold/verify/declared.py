@@ -90,7 +90,7 @@ def read_declared(folder: Path, root: Path) -> Declared:
     unknown = [name for name in table if name not in _KINDS]
     if unknown:
         raise ScaffoldError(
-            f"{place}: [{TABLE}] {unknown[0]} is no key of it", hint=f"its keys are {', '.join(_KINDS)}"
+            f"{place}: [{TABLE}] {unknown[0]} is not a key of it", hint=f"its keys are {', '.join(_KINDS)}"
         )
     found: dict[str, Any] = {}
     for name, (kind, told) in _KINDS.items():
@@ -100,7 +100,7 @@ def read_declared(folder: Path, root: Path) -> Declared:
         try:
             found[name] = kind(table[name])
         except (TypeError, ValueError):
-            raise ScaffoldError(f"{place}: [{TABLE}] {name} is no {told}") from None
+            raise ScaffoldError(f"{place}: [{TABLE}] {name} must be: {told}") from None
     return Declared(place, **found)
 
 

@@ -66,14 +66,14 @@ def open_package(path: str | Path, *, declared: bool = True) -> Package:
         declared: whether to read the table of a package that has no ``scaffold.toml``.
 
     Raises:
-        ScaffoldError: it is no package below ``verl_omni/pipelines/``, or its ``scaffold.toml`` cannot be read.
+        ScaffoldError: it is not a package below ``verl_omni/pipelines/``, or its ``scaffold.toml`` cannot be read.
     """
     folder = expanded(path)
     hint = "name the folder of a package, such as DIR/verl_omni/pipelines/foo_flow_grpo"
     if folder.name == SPEC_NAME and folder.is_file():
         folder = folder.parent
     if not folder.is_dir():
-        raise ScaffoldError(f"{path} is no folder", hint=hint)
+        raise ScaffoldError(f"{path} is not a folder", hint=hint)
     folder = folder.resolve()
     if folder.joinpath(*CONTAINER).is_dir():
         folder = _only_package(folder, path)

@@ -23,8 +23,8 @@ class CheckResult:
         level: which level ran it.
         title: the contract as a sentence.
         status: ``skip`` always says why in ``reason``.
-        value: what was measured; None where the contract is no number, or nothing was measured.
-        limit: the largest ``value`` that passes; None where the contract is no number.
+        value: what was measured; None where the contract is not a number, or nothing was measured.
+        limit: the largest ``value`` that passes; None where the contract is not a number.
         unit: what ``value`` counts: ``relative``, ``absolute``, ``parameters``, ``steps``; None for no number.
         reason: one line: what was found, and why the limit is what it is where it passed.
         floor: what rounding alone gives, measured or known, in the unit of ``value``; None where that means nothing.
@@ -120,7 +120,7 @@ class VerifyReport:
 
     @property
     def unmeasured(self) -> tuple[Level, ...]:
-        """The levels of which everything that runs the package was skipped; each is no pass."""
+        """The levels of which everything that runs the package was skipped; each is not a pass."""
         found = []
         for level in dict.fromkeys(check.level for check in self.checks):
             checks = [check for check in self.checks if check.level == level]

@@ -127,7 +127,7 @@ class CharacterTokenizer:
 
 @pytest.fixture(scope="module")
 def preprocessor() -> dict:
-    """The names in the data script, which is no module of a package."""
+    """The names in the data script, which is not a module of a package."""
     root = Path(__file__).resolve().parents[2]
     return runpy.run_path(str(root / "examples/flowgrpo_trainer/data_process/bagel_ocr.py"))
 

@@ -55,7 +55,7 @@ class Mutant:
         """Return the files with the mistake.
 
         Raises:
-            AnchorError: what it changes is not there, or is no Python any more.
+            AnchorError: what it changes is not there, or is not Python any more.
         """
         changed = dict(files)
         for short, *texts in self.edits:

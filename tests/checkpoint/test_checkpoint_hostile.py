@@ -48,7 +48,7 @@ HEADERS: dict[str, tuple[object, int, str]] = {
         8,
         "is not text",
     ),
-    "key that is no text": (b'{1:{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}', 8, "is not JSON"),
+    "key that is not text": (b'{1:{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}', 8, "is not JSON"),
     "duplicate tensor": (
         b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
         8,
@@ -93,14 +93,14 @@ HEADERS: dict[str, tuple[object, int, str]] = {
     "metadata": ({"__metadata__": {"a": 1}, "b": entry()}, 8, "__metadata__"),
     "nested": (b'{"a":' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}", 0, "nested too deeply"),
     "nested objects": (b'{"a":' * 500_000 + b"1" + b"}" * 500_000, 0, "nested too deeply"),
-    "nested without end": (b"[" * 8_000_000, 0, "no table of tensors"),
-    "empty lists": (b'{"a":[' + b"[]," * 3_000_000 + b"0]}", 0, "no table of tensors"),
-    "empty objects": (b'{"a":[' + b"{}," * 3_000_000 + b"0]}", 0, "no table of tensors"),
-    "many numbers": (b'{"a":[' + b"0," * 4_000_000 + b"0]}", 0, "no table of tensors"),
+    "nested without end": (b"[" * 8_000_000, 0, "not a table of tensors"),
+    "empty lists": (b'{"a":[' + b"[]," * 3_000_000 + b"0]}", 0, "not a table of tensors"),
+    "empty objects": (b'{"a":[' + b"{}," * 3_000_000 + b"0]}", 0, "not a table of tensors"),
+    "many numbers": (b'{"a":[' + b"0," * 4_000_000 + b"0]}", 0, "not a table of tensors"),
     "hidden in text": (
         b'{"' + b'{\\"\\\\' * 1_000_000 + b'":[' + b"[]," * 2_000_000 + b"0]}",
         0,
-        "no table of tensors",
+        "not a table of tensors",
     ),
     "no tensors": ({}, 0, "holds no tensors"),
 }
@@ -148,14 +148,14 @@ INDEXES: dict[str, tuple[str, str]] = {
     "map is a list": ('{"weight_map": []}', "has no weight_map"),
     "empty map": ('{"weight_map": {}}', "has no weight_map"),
     "no file name": ('{"weight_map": {"norm.w": 1}}', "to no file name"),
-    "no weight file": ('{"weight_map": {"norm.w": "config.json"}}', r"no \.safetensors file"),
+    "no weight file": ('{"weight_map": {"norm.w": "config.json"}}', r"not a \.safetensors file"),
     "missing shard": ('{"weight_map": {"norm.w": "gone.safetensors"}}', "gone.safetensors.*is not there"),
-    "absolute": ('{"weight_map": {"norm.w": "/etc/x.safetensors"}}', "no path inside the checkpoint"),
-    "parent": ('{"weight_map": {"norm.w": "../x.safetensors"}}', "no path inside the checkpoint"),
-    "hidden parent": ('{"weight_map": {"norm.w": "a/../../x.safetensors"}}', "no path inside the checkpoint"),
-    "drive": ('{"weight_map": {"norm.w": "C:x.safetensors"}}', "no path inside the checkpoint"),
-    "backslash": ('{"weight_map": {"norm.w": "..\\\\x.safetensors"}}', "no path inside the checkpoint"),
-    "nul": ('{"weight_map": {"norm.w": "\\u0000.safetensors"}}', "no path inside the checkpoint"),
+    "absolute": ('{"weight_map": {"norm.w": "/etc/x.safetensors"}}', "not a path inside the checkpoint"),
+    "parent": ('{"weight_map": {"norm.w": "../x.safetensors"}}', "not a path inside the checkpoint"),
+    "hidden parent": ('{"weight_map": {"norm.w": "a/../../x.safetensors"}}', "not a path inside the checkpoint"),
+    "drive": ('{"weight_map": {"norm.w": "C:x.safetensors"}}', "not a path inside the checkpoint"),
+    "backslash": ('{"weight_map": {"norm.w": "..\\\\x.safetensors"}}', "not a path inside the checkpoint"),
+    "nul": ('{"weight_map": {"norm.w": "\\u0000.safetensors"}}', "not a path inside the checkpoint"),
     "surrogate": ('{"weight_map": {"norm.w": "\\ud800.safetensors"}}', "is not there"),
     "long": ('{"weight_map": {"norm.w": "' + "x" * 5000 + '.safetensors"}}', "is not there"),
     "duplicate": (
@@ -246,11 +246,11 @@ def test_a_hub_snapshot_links_to_its_own_blobs_only(tmp_path: Path, weights: Wri
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_pipes_and_folders_are_no_weights(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.safetensors")
-    refused(tmp_path, "no regular file", "pipe.safetensors")
-    refused(tmp_path / "pipe.safetensors", "no regular file")
+    refused(tmp_path, "not a regular file", "pipe.safetensors")
+    refused(tmp_path / "pipe.safetensors", "not a regular file")
     (tmp_path / "pipe.safetensors").unlink()
     (tmp_path / "folder.safetensors").mkdir()
-    refused(tmp_path, "no regular file", "folder.safetensors")
+    refused(tmp_path, "not a regular file", "folder.safetensors")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
@@ -323,4 +323,4 @@ def test_a_gigabyte_of_nesting(kind: str, opening: bytes, tmp_path: Path, weight
     )
     line = done.stdout
     assert file in line
-    assert re.search("no table of tensors|nested too deeply|over 100 MB|is larger than|is not JSON", line), line
+    assert re.search("not a table of tensors|nested too deeply|over 100 MB|is larger than|is not JSON", line), line

@@ -267,11 +267,11 @@ def test_the_token_is_sent(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
         ("o/model", "no JSON", "cannot read it from the Hub"),
         ("o/model", "other form", "cannot read it from the Hub"),
         ("o/model", "commit", "as the commit of o/model"),
-        ("o/model", "escape", "'../evil.json', which is no path inside the checkpoint"),
+        ("o/model", "escape", "'../evil.json', which is not a path inside the checkpoint"),
         ("o/model", "slow", "cannot read it from the Hub: .*timed out"),
         ("o/model", "slow listing", "cannot read it from the Hub: .*timed out"),
         ("o/model", "other range", "another range than the one asked for"),
-        ("o/model", "cut", "too early|is no safetensors file|peer closed|incomplete"),
+        ("o/model", "cut", "too early|is not a safetensors file|peer closed|incomplete"),
         ("o/model", "no sizes", "has no known size"),
         ("o/model", "many shards", "has 60000 weight files; at most 2000 are read"),
         ("o/model", "large", "the Hub says that model.*safetensors.* has 9{40} bytes"),
@@ -339,7 +339,7 @@ def test_damaged_and_pickled_repositories(hub: Hub) -> None:
     refused("o/model", "o/model/model.safetensors.index.json names the file 'gone.safetensors', which is not there")
     index.unlink()
     (hub.folder / "model-00001-of-00002.safetensors").write_bytes(b"\xff" * 100)
-    refused("o/model", "o/model/model-00001-of-00002.safetensors is no safetensors file")
+    refused("o/model", "o/model/model-00001-of-00002.safetensors is not a safetensors file")
     for file in hub.folder.glob("*.safetensors"):
         file.unlink()
     refused("o/model", r"o/model holds no \.safetensors file")

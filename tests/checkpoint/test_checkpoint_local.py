@@ -103,7 +103,7 @@ def test_no_weights(tmp_path: Path) -> None:
     with pytest.raises(ScaffoldError, match=r"holds no \.safetensors file"):
         read_checkpoint(tmp_path)
     (tmp_path / "x.txt").write_text("")
-    with pytest.raises(ScaffoldError, match=r"no checkpoint folder and no \.safetensors file"):
+    with pytest.raises(ScaffoldError, match=r"neither a checkpoint folder nor a \.safetensors file"):
         read_checkpoint(tmp_path / "x.txt")
 
 

@@ -149,7 +149,7 @@ def test_a_damaged_wheel_is_wrong_and_the_command_fetches_it(doctor: Callable[..
     wheel.write_bytes(b"PK half a wheel")
     found = doctor(code=1, OMNI_SCAFFOLD_CACHE=str(tmp_path / "cache"))["vllm-omni-source"]
     assert found["state"] == "wrong"
-    assert f"{wheel} is no readable wheel" in found["problem"]
+    assert f"{wheel} is not a readable wheel" in found["problem"]
     assert found["mend"] == "omni-scaffold list --vllm-omni 0.27.0rc1"
 
 

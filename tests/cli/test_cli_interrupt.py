@@ -102,7 +102,7 @@ def test_new_while_it_writes(
 @pytest.mark.upstream
 def test_update_after_it_wrote(interrupted: Callable[..., str], copied: Path) -> None:
     spec = copied / PACKAGE / "scaffold.toml"
-    spec.write_text(spec.read_text().replace("\nshift = 3.0\n", "\nshift = 2.5\n"))
+    spec.write_text(spec.read_text().replace("\nshift = 3.0 ", "\nshift = 2.5 "))
     line = interrupted("update", copied, "--spec", event="import", part="scaffold.check.engine")
     assert line == (
         "`omni-scaffold update` was interrupted while checking the result; 4 files are written; "

@@ -139,7 +139,7 @@ def test_what_no_source_tells_is_asked_of_a_named_model_too(tmp_path: Path, scaf
     terminal.answer("WIDTHxHEIGHT (empty for variables of the scripts) []: ", "big\n")
     terminal.answer("WIDTHxHEIGHT (empty for variables of the scripts) []: ", "512x256\n")
     assert terminal.rest() == 0, terminal.seen
-    assert "big is no size" in terminal.seen
+    assert "big is not a size" in terminal.seen
     assert "guidance of the recipe" not in terminal.seen, "the source tells it"
     command = re.search(r"without questions: (omni-scaffold new .*)\n", terminal.seen)
     assert command is not None

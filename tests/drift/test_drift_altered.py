@@ -74,7 +74,7 @@ def test_value_that_a_person_set_does_not_follow(
 ) -> None:
     upstream.replace(PIPELINE, '"timestep_shift", 3.0', '"timestep_shift", 2.5')
     spec = package / "verl_omni/pipelines/toy_flow_grpo/scaffold.toml"
-    spec.write_text(spec.read_text().replace("\nshift = 3.0\n", "\nshift = 1.5\n"))
+    spec.write_text(spec.read_text().replace("\nshift = 3.0 ", "\nshift = 1.5 "))
     scaffold_cli("update", package, "--spec").success()
     (fact,) = [fact for fact in drift(package)["facts"] if fact["fact"] == "answers.scheduler.shift"]
     assert fact["kept"] == ["schedule.shift"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from overruled import alter
 
 from scaffold.inspect import inspect_pipeline
 from scaffold.upstream import locate
@@ -156,9 +157,7 @@ def test_a_spec_edited_to_something_else_is_refused(
 ) -> None:
     tree = Path(shutil.copytree(bagel_edit, tmp_path / "tree", symlinks=True))
     spec = tree / PACKAGE / "scaffold.toml"
-    text = spec.read_text()
-    assert text.count(right) == 1
-    spec.write_text(text.replace(right, wrong))
+    alter(spec, right, wrong)
     assert reason in scaffold_cli("update", tree, "--spec").refusal(2)
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tomli
+from overruled import alter
 
 from scaffold.resources import kit_root
+from scaffold.spec import read_spec
 
 pytestmark = [pytest.mark.upstream, pytest.mark.xdist_group("partial command")]  # one worker renders it
 
@@ -49,9 +50,7 @@ def test_what_verl_omni_alone_can_carry_is_printed_and_nothing_is_left_to_write(
 
 
 def toml(tree: Path) -> dict[str, object]:
-    path = tree / "verl_omni/pipelines/long_cat_flow_grpo/scaffold.toml"
-    loaded: dict[str, object] = tomli.loads(path.read_text(encoding="utf-8"))
-    return loaded
+    return dict(read_spec(tree / "verl_omni/pipelines/long_cat_flow_grpo/scaffold.toml").spec.sections)
 
 
 def test_grade_is_saved(tree: Path) -> None:
@@ -94,11 +93,9 @@ def test_a_spec_that_says_something_else_is_refused(
     scaffold_cli: Callable[..., Any], tree: Path, tmp_path: Path
 ) -> None:
     package = tree / "verl_omni/pipelines/long_cat_flow_grpo"
-    spec = (package / "scaffold.toml").read_text(encoding="utf-8")
     shutil.copy(package / "scaffold.lock.toml", tmp_path)
-    assert spec.count("\nsign = -1\n") == 1
-    edited = tmp_path / "edited.toml"
-    edited.write_text(spec.replace("\nsign = -1\n", "\nsign = 2\n"), encoding="utf-8")
+    edited = Path(shutil.copy(package / "scaffold.toml", tmp_path / "edited.toml"))
+    alter(edited, "{ sign = -1 }", "{ sign = 2 }")
     refused = scaffold_cli("new", "long_cat", "--spec", edited, "--out", tmp_path / "again").refusal()
     assert "prediction.sign is 2; it must be 1, -1 or absent" in refused
 

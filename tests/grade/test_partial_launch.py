@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from overruled import alter
 
 from scaffold.errors import ScaffoldError
 
@@ -126,7 +127,8 @@ def test_full_parameters_guidance_and_reward_as_options(trees: dict[str, Tree]) 
     assert "run_omni_gen2_ocr.sh" in files["examples/flowgrpo_trainer/omni_gen2/README.md"].content
     common = files["verl_omni/pipelines/omni_gen2_flow_grpo/common.py"].content
     assert f'"{name}": {value + 1!r}' in common
-    assert spec.value("cfg.parameters") == spec.value("guidance.defaults") == [{"name": name, "default": value + 1}]
+    assert spec.value("guidance.defaults") == {name: value + 1}
+    assert spec.value("cfg.defaults") is None
     with pytest.raises(ScaffoldError, match="--reward ocr reads words off pictures"):
         with_options(specs["au_k"], RecipeOptions(reward="ocr"))
 
@@ -229,17 +231,16 @@ def test_the_readme_says_in_which_order_and_how_to_see_progress(tree: Tree) -> N
     [
         ('behind = "auk"', 'behind = "auk$(touch x)"'),
         ('kind = "audio"', 'kind = "smell"'),
-        ('"audio"]\nlacks', '"audio`id`"]\nlacks'),
+        ("prepared = []", 'prepared = ["audio`id`"]'),
     ],
 )
 def test_an_edited_value_cannot_become_a_command(
     trees: dict[str, Tree], line: str, complaint: str, tmp_path: Path, scaffold_cli: Callable[..., Any]
 ) -> None:
     package = trees["au_k"].root / "verl_omni/pipelines/au_k_flow_grpo"
-    text = (package / "scaffold.toml").read_text()
     shutil.copy(package / "scaffold.lock.toml", tmp_path)
-    assert text.count(line) == 1
-    (tmp_path / "edited.toml").write_text(text.replace(line, complaint))
+    shutil.copy(package / "scaffold.toml", tmp_path / "edited.toml")
+    alter(tmp_path / "edited.toml", line, complaint)
     out = scaffold_cli("new", "au_k", "--spec", tmp_path / "edited.toml", "--out", tmp_path / "out")
     assert "it must be " in out.refusal(2)
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""How many turns a schedule has: helpers of diffusers that ask for it, settings that are no request's, defaults."""
+"""How many turns a schedule has: helpers of diffusers that ask for it, settings that are not a request's, defaults."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ scale = given if isinstance(given, (int, float)) else given[0]
 
 
 def test_dictionary_that_a_request_may_leave_empty(tmp_path: Path) -> None:
-    """What is filled in turn by turn, some turns left out, is no sign that the request asked for it."""
+    """What is filled in turn by turn, some turns left out, is not a sign that the request asked for it."""
     before = """
 hints = {}
 for name in ("edge", "depth"):

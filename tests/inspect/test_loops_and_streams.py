@@ -71,7 +71,7 @@ def test_a_model_of_the_sample_repeated(tmp_path: Path) -> None:
     before = "\n\nclass Scored(nn.Module):\n    def score(self, v, x, t):\n        return (t * v - x) / (1 - t)\n"
     found = look(tmp_path, loop, before=before, bases="Scored")
     assert (found.value("denoiser.class"), found.value("denoiser.method")) == ("Net", "forward")
-    # A velocity scaled by the time is no prediction of the clean sample, though the sample is taken off it.
+    # A velocity scaled by the time is not a prediction of the clean sample, though the sample is taken off it.
     assert found.value("detail.denoiser.predicts_clean") is False
 
 

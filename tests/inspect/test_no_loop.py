@@ -1,4 +1,4 @@
-"""What is no denoising loop, what may be one, and turns that step two samples."""
+"""What is not a denoising loop, what may be one, and turns that step two samples."""
 
 from __future__ import annotations
 

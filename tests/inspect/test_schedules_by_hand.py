@@ -27,7 +27,7 @@ BY_HAND: dict[str, dict[str, tuple[Any, ...]]] = {
         "MingImageDiffusionPipeline": ("n", "descending", None, -1, 5),
         # The output is negated, and with a time for each token so is the step.
         "SanaWmPipeline": ("n", "descending", 9.8, 1, 5),
-        # As many turns as a setting says that is no request's.
+        # As many turns as a setting says that is not a request's.
         "InternVLAA1Pipeline": (None, "descending", 1.0, 1, 3),
         "Gr00tN1d7Pipeline": (None, "ascending", None, -1, 3),
         "Pi0Pipeline": ("n", "descending", 1.0, 1, 3),

@@ -51,7 +51,7 @@ def runs(written: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     common = merged / PACKAGE / "common.py"
     common.write_text(common.read_text() + "\n\nMINE = 1\n")
     spec = merged / PACKAGE / "scaffold.toml"
-    spec.write_text(spec.read_text().replace("\nshift = 3.0\n", "\nshift = 1.5\n"))
+    spec.write_text(spec.read_text().replace("\nshift = 3.0 ", "\nshift = 1.5 "))
     (page,) = [path for path in (merged / "examples").rglob("README.md") if "with s = 3.0." in path.read_text()]
     page.write_text(page.read_text().replace("with s = 3.0.", "with s = 7.0."))
     update = plan_update(UpdateRequest(str(merged / PACKAGE), spec=True, force=True)).plan
@@ -491,14 +491,14 @@ def test_new_does_not_take_back_what_was_set_by_hand(
 ) -> None:
     root = package()
     spec = root / PACKAGE / "scaffold.toml"
-    spec.write_text(spec.read_text().replace("\nnoise_level = 0.7\n", "\nnoise_level = 0.55\n"))
+    spec.write_text(spec.read_text().replace("\nnoise_level = 0.7 ", "\nnoise_level = 0.55 "))
     scaffold_cli("update", root, "--spec")
     before = snapshot(root)
     line = scaffold_cli(*NEW, "--verl-omni", root).refusal(4)
     assert "scaffold.toml (set by hand: recipe.noise_level)" in line
     assert snapshot(root) == before
     scaffold_cli(*NEW, "--verl-omni", root, "--force").success()
-    assert "\nnoise_level = 0.7\n" in spec.read_text()
+    assert "\nnoise_level = 0.7 " in spec.read_text()
 
 
 @pytest.mark.parametrize("name", ["q[/red]", "a:100:"])

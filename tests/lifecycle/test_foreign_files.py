@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checkout_standins import NEW, PACKAGE, snapshot
+from overruled import overrule
 
 from scaffold.render.tree import template_paths
 from scaffold.spec import LOCK_NAME, SPEC_NAME
@@ -54,7 +54,7 @@ def test_files_of_others_are_refused(
     root = listing(path)
     before = snapshot(root)
     line = scaffold_cli(*command, root / PACKAGE).refusal(2)
-    assert f"lists {path}, which is no file of {PACKAGE}; restore it with git" in line
+    assert f"lists {path}, which is not a file of {PACKAGE}; restore it with git" in line
     assert snapshot(root) == before
 
 
@@ -87,7 +87,7 @@ def test_names_of_another_package_are_refused(
 ) -> None:
     root = package()
     spec = root / PACKAGE / "scaffold.toml"
-    spec.write_text(re.sub(rf'(?m)^{key} = ".*"$', f'{key} = "{value}"', spec.read_text(), count=1))
+    overrule(spec, f"names.{key}", f'"{value}"')
     before = snapshot(root)
     assert message in scaffold_cli(*command, root / PACKAGE).refusal(2)
     assert snapshot(root) == before

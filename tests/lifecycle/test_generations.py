@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from checkout_standins import DOCS_INDEX, PACKAGE, REGISTRY, RELEASES, RUNNERS, snapshot, write_standin
 
+from scaffold.spec import read_spec
+
 pytestmark = pytest.mark.upstream
 REAL = os.environ.get("VERL_OMNI_SRC", "")
 NEW = ("new", "bagel_scaffold", "--pipeline", "BagelPipeline", "--verl-omni")
@@ -34,9 +36,8 @@ def test_only_planned_files_change(written: dict[str, Path], tmp_path: Path, rel
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_pin_and_profile_decide(written: dict[str, Path], release: str) -> None:
-    text = (written[release] / PACKAGE / "scaffold.toml").read_text()
-    assert f'\nversion = "{RELEASES[release]}"\n' in text
-    assert f'\nprofile = "{release}"\n' in (written[release] / PACKAGE / "scaffold.lock.toml").read_text()
+    spec = read_spec(written[release] / PACKAGE / "scaffold.toml").spec
+    assert (spec.value("upstream.version"), spec.value("target.profile")) == (RELEASES[release], release)
     rollout = (written[release] / PACKAGE / "vllm_omni_rollout_adapter.py").read_text()
     assert ("more_steps=-1" in rollout) == (release == "v0.1.0")
     assert ("results.enveloped" in rollout) == (release == "main")

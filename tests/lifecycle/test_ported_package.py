@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from overruled import overrule
 
 from scaffold.spec import LOCK_NAME, read_spec
 from scaffold.upstream import locate
@@ -118,18 +119,12 @@ def test_package_of_either_grade_is_rendered_from_its_spec(
     tree: Callable[[str], Path], scaffold_cli: Callable[..., Any], value: str
 ) -> None:
     out = tree("own")
-    spec = out / SPEC
-    text = spec.read_text()
-    grade = next(line for line in text[text.index("[grade]") :].splitlines() if line.startswith("value = "))
-    spec.write_text(text.replace(f"[grade]\n{grade}", f'[grade]\nvalue = "{value}"'))
+    overrule(out / SPEC, "grade.value", f'"{value}"')
     assert scaffold_cli("update", out, "--spec").code == 0
     assert BEFORE in (out / PORTED).read_text()
 
 
 def test_grade_that_does_not_exist_is_refused(tree: Callable[[str], Path], scaffold_cli: Callable[..., Any]) -> None:
     out = tree("own")
-    spec = out / SPEC
-    text = spec.read_text()
-    at = text.index("value = ", text.index("[grade]"))
-    spec.write_text(text[:at] + 'value = "rubbish"' + text[text.index("\n", at) :])
+    overrule(out / SPEC, "grade.value", '"rubbish"')
     assert "grade.value is 'rubbish'" in scaffold_cli("update", out, "--spec").refusal(2)

@@ -143,7 +143,7 @@ def test_edited_files_are_kept_and_named(package: Callable[..., Path], scaffold_
 def test_edited_spec_is_kept(package: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
     root = package()
     spec = root / PACKAGE / "scaffold.toml"
-    spec.write_text(spec.read_text().replace("\nshift = 3.0\n", "\nshift = 2.5\n"))
+    spec.write_text(spec.read_text().replace("\nshift = 3.0 ", "\nshift = 2.5 "))
     printed = scaffold_cli("remove", root / PACKAGE, "--keep-edited").success()
     assert f"kept: {PACKAGE}/scaffold.toml;" in printed
     assert "shift = 2.5" in spec.read_text()
@@ -243,7 +243,7 @@ def test_files_of_others_are_named_and_stay(package: Callable[..., Path], scaffo
         (b"\xff\xfe", "is not UTF-8 text"),
         (b"schema = 3\n", "has schema 3, this version reads 2; use the version of omni-scaffold that wrote it"),
         (b"schema = 1\n", "names.model is None"),
-        (b"schema = 1\nnot_established = 5\n", "not_established is no list of strings"),
+        (b"schema = 1\nnot_established = 5\n", "not_established is not a list of strings"),
         (b'schema = 1\n[names]\nmodel = "toy"\npackage = "toy_flow_grpo"\nprefix = "Toy"\n', "target.profile is None"),
     ],
 )

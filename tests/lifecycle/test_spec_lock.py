@@ -31,7 +31,7 @@ DAMAGE: dict[str, tuple[Callable[[str], str | bytes | None], str]] = {
         "belongs to 'other_flow_grpo', scaffold.toml to 'bagel_flow_grpo'",
     ),
     "values": (lambda text: seal(text.replace("[values]\n", "values = [3]\n[valued]\n")), ""),
-    "files": (lambda text: seal(text.replace("[files]\n", "[files]\na = 3\n")), "files is no table of strings"),
+    "files": (lambda text: seal(text.replace("[files]\n", "[files]\na = 3\n")), "files is not a table of strings"),
     "kind": (lambda text: seal(text.replace("lora_hook = true", "lora_hook = 'yes'")), "target.lora_hook is 'yes'"),
 }
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -130,7 +130,7 @@ def one_file(path: Path) -> str:
     """Return the spec as older versions of the tool wrote it, everything in one file."""
     spec = read_spec(path).spec
     document = {"schema": 1, "not_established": [], **spec.sections}
-    for name in ("provenance", "fingerprints", "derived", "files"):
+    for name in ("provenance", "derived", "files"):
         document[name] = dict(getattr(spec, name))
     return seal(tomli_w.dumps(document, multiline_strings=False))
 
@@ -150,7 +150,7 @@ def test_a_spec_of_one_file_is_carried_over(
     scaffold_cli("update", out).success()
     assert read_spec(out / SPEC).spec == read_spec(fresh / SPEC).spec
     assert ("noise_level = 0.7  # mine\n" in (out / SPEC).read_text()) == commented
-    assert len((out / SPEC).read_text().splitlines()) < (1000 if commented else 300)
+    assert len((out / SPEC).read_text().splitlines()) < (200 if commented else 120)
     rest, wanted = snapshot(out), snapshot(fresh)
     for path in (SPEC, LOCK):  # the order of keys is that of the older file
         del rest[path], wanted[path]
@@ -159,4 +159,4 @@ def test_a_spec_of_one_file_is_carried_over(
 
 
 def test_the_golden_has_little_to_read(reference: Path) -> None:
-    assert len((reference / GOLDEN / SPEC_NAME).read_text().splitlines()) <= 250
+    assert len((reference / GOLDEN / SPEC_NAME).read_text().splitlines()) <= 120

@@ -12,12 +12,11 @@ import pytest
 from checkout_standins import PACKAGE, snapshot
 
 from scaffold.spec import LOCK_NAME, SPEC_NAME, IntegrationSpec, read_spec
-from scaffold.spec.rewrite import is_plain, rewrite
+from scaffold.spec.rewrite import rewrite
 
 SPEC = f"{PACKAGE}/scaffold.toml"
 COMMENTED = """# Ours, ask Ada.
 schema = 2
-not_established = []
 
 [schedule] # the recipe
 shift = 3.0  # as published
@@ -31,16 +30,19 @@ targets = [
     "v_proj",
 ]
 
-[[cfg.parameters]]
-name = "scale"  # text
-default = 4.0
-
-[[cfg.parameters]]
+[cfg.defaults]
+scale = 4.0  # text
 # the other
-name = "interval"
-default = [0.0, 1.0]
+interval = [0.0, 1.0]
+
+[[checkpoint.fixed_config]]
+path = "a"  # one
+
+[[checkpoint.fixed_config]]
+# the second
+path = "b"
 """
-LOCK = IntegrationSpec({}).to_lock()
+LOCK = IntegrationSpec({"tool": {"version": "0"}}).to_lock()
 
 
 def changed(text: str, lock: str, section: str, key: str, value: object) -> tuple[IntegrationSpec, str]:
@@ -48,7 +50,7 @@ def changed(text: str, lock: str, section: str, key: str, value: object) -> tupl
     sections = {name: dict(values) for name, values in spec.sections.items()}
     sections[section][key] = value
     spec = replace(spec, sections=sections)
-    written = rewrite(text, spec)
+    written = rewrite(text, spec, IntegrationSpec.from_toml(text, lock=lock))
     assert written is not None
     return spec, written
 
@@ -60,18 +62,14 @@ def changed(text: str, lock: str, section: str, key: str, value: object) -> tupl
         ("schedule", "steps", "n", "", ""),
         ("lora", "targets", ["q_proj", "v_proj"], '    "k_proj",\n', ""),
         ("lora", "targets", ["q_proj", "k_proj", "w"], '"v_proj"', '"w"'),
+        ("cfg", "defaults", {"scale": 5.0, "interval": [0.0, 1.0]}, "scale = 4.0", "scale = 5.0"),
+        ("cfg", "defaults", {"interval": [0.0, 1.0]}, "scale = 4.0  # text\n", ""),
+        ("checkpoint", "fixed_config", [{"path": "c"}, {"path": "b"}], 'path = "a"', 'path = "c"'),
         (
-            "cfg",
-            "parameters",
-            [{"name": "scale", "default": 5.0}, {"name": "interval", "default": [0.0, 1.0]}],
-            "default = 4.0",
-            "default = 5.0",
-        ),
-        (
-            "cfg",
-            "parameters",
-            [{"name": "interval", "default": [0.0, 1.0]}],
-            '[[cfg.parameters]]\nname = "scale"  # text\ndefault = 4.0\n\n',
+            "checkpoint",
+            "fixed_config",
+            [{"path": "b"}],
+            '[[checkpoint.fixed_config]]\npath = "a"  # one\n\n',
             "",
         ),
     ],
@@ -85,21 +83,22 @@ def test_only_the_value_changes(section: str, key: str, value: object, old: str,
 def test_new_keys_and_sections_are_added_and_old_ones_go() -> None:
     spec = IntegrationSpec.from_toml(COMMENTED, lock=LOCK)
     sections = {
-        "schedule": {"shift": 3.0, "fresh": [1, 2]},
+        "schedule": {"shift": 3.0, "solver": "Euler"},
         "deploy": {"engine": {"a": 1}},
         "cfg": spec.sections["cfg"],
+        "checkpoint": spec.sections["checkpoint"],
+        "tool": spec.sections["tool"],
     }
-    written = rewrite(COMMENTED, replace(spec, sections=sections))
+    written = rewrite(COMMENTED, replace(spec, sections=sections), spec)
     assert written is not None
     assert IntegrationSpec.from_toml(written, lock=LOCK).sections == sections
     for comment in ("# Ours, ask Ada.", "# the recipe", "# as published", "# text", "# the other"):
         assert comment in written
-    assert rewrite(written, replace(spec, sections=sections)) == written
+    assert rewrite(written, replace(spec, sections=sections), replace(spec, sections=sections)) == written
 
 
 def test_text_without_comments_is_what_the_tool_writes(reference_spec: IntegrationSpec) -> None:
     text = reference_spec.to_toml()
-    assert is_plain(text)
     spec, written = changed(text, reference_spec.to_lock(), "schedule", "shift", 1.25)
     assert written == text.replace("shift = 3.0", "shift = 1.25")
     assert IntegrationSpec.from_toml(written, lock=spec.to_lock()).sections == spec.sections
@@ -113,13 +112,10 @@ def out(output: Callable[..., Path], tmp_path: Path) -> Path:
     text = spec.read_text()
     for old, new in (
         ("schema = 2\n", "# Owner: Ada.\nschema = 2\n"),
-        ("noise_level = 0.7\n", "noise_level = 0.7  # do not touch\n"),
+        ("noise_level = 0.7  # noise of", "noise_level = 0.7  # do not touch: noise of"),
         ("[lora]\n", "# Ranks below 64 did not learn.\n[lora]\n"),
         ('    "q_proj_moe_gen",\n', '    "q_proj_moe_gen",  # first\n'),
-        (
-            '[names]\nmodel = "toy"\npackage = "toy_flow_grpo"\n',
-            "[names]\npackage = \"toy_flow_grpo\"\nmodel = 'toy'\n",
-        ),
+        ('[names]\npackage = "toy_flow_grpo"', "[names]\nmodel = 'toy'\npackage = 'toy_flow_grpo'"),
     ):
         assert text.count(old) == 1, old
         text = text.replace(old, new)
@@ -129,10 +125,10 @@ def out(output: Callable[..., Path], tmp_path: Path) -> Path:
 
 MINE = (
     "# Owner: Ada.\nschema = 2\n",
-    "noise_level = 0.7  # do not touch\n",
+    "noise_level = 0.7  # do not touch: noise of",
     "# Ranks below 64 did not learn.\n[lora]\n",
     '    "q_proj_moe_gen",  # first\n',
-    "[names]\npackage = \"toy_flow_grpo\"\nmodel = 'toy'\n",
+    "package = 'toy_flow_grpo'",
 )
 
 
@@ -156,10 +152,10 @@ def test_comments_survive_an_update(out: Path, output: Callable[..., Path], scaf
 @pytest.mark.upstream
 def test_comments_survive_update_spec(out: Path, scaffold_cli: Callable[..., Any]) -> None:
     spec = out / SPEC
-    spec.write_text(spec.read_text().replace("\nshift = 3.0\n", "\nshift = 1.75 # mine\n"))
+    spec.write_text(spec.read_text().replace("\nshift = 3.0 ", "\nshift = 1.75 "))
     scaffold_cli("update", out, "--spec").success()
     text = spec.read_text()
-    for mine in (*MINE, "\nshift = 1.75 # mine\n"):
+    for mine in (*MINE, "\nshift = 1.75  # time"):
         assert mine in text, mine
     assert "SCHEDULE_SHIFT = 1.75\n" in (out / PACKAGE / "common.py").read_text()
 
@@ -173,10 +169,11 @@ def test_commented_spec_counts_as_edited(out: Path, scaffold_cli: Callable[..., 
 
 def test_lists_that_stand_apart_are_not_touched() -> None:
     """The library cannot change a list of tables of which one stands elsewhere; no comment is lost in silence."""
-    entry = '\n[[cfg.parameters]]\n# the other\nname = "interval"\ndefault = [0.0, 1.0]\n'
+    entry = '\n[[checkpoint.fixed_config]]\n# the second\npath = "b"\n'
     assert entry in COMMENTED
     apart = COMMENTED.replace(entry, "").replace("\n[lora]\n", f"{entry}\n[lora]\n")
-    assert rewrite(apart, IntegrationSpec.from_toml(COMMENTED, lock=LOCK)) is None
+    spec = IntegrationSpec.from_toml(COMMENTED, lock=LOCK)
+    assert rewrite(apart, spec, spec) is None
 
 
 @pytest.mark.upstream

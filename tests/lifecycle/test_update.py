@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from checkout_standins import NEW, PACKAGE, RELEASES, RUNNERS, commit, snapshot, write_standin
+from overruled import overrule
 
 from scaffold.render.runtime import FOLDER as RUNTIME
 from scaffold.spec import read_spec
@@ -194,7 +195,7 @@ def test_edited_spec_is_rendered_again(
     tree: Callable[..., Path], scaffold_cli: Callable[..., Any], output: Callable[..., Path]
 ) -> None:
     out = tree("0.27.0rc1")
-    edit(out / SPEC, "\nshift = 3.0\n", "\nshift = 1.75\n")
+    edit(out / SPEC, "\nshift = 3.0 ", "\nshift = 1.75 ")
     scaffold_cli("update", out, "--spec").success()
     assert "SCHEDULE_SHIFT = 1.75\n" in (out / COMMON).read_text()
     scaffold_cli("remove", out).success()
@@ -203,7 +204,7 @@ def test_edited_spec_is_rendered_again(
 
 def test_edited_spec_and_edited_file_are_merged(tree: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
     out = tree("0.27.0rc1")
-    edit(out / SPEC, "\nshift = 3.0\n", "\nshift = 1.75\n")
+    edit(out / SPEC, "\nshift = 3.0 ", "\nshift = 1.75 ")
     text = (out / COMMON).read_text()
     (out / COMMON).write_text(text + "\n\nMINE = 1\n")
     scaffold_cli("update", out, "--spec").success()
@@ -213,8 +214,8 @@ def test_edited_spec_and_edited_file_are_merged(tree: Callable[..., Path], scaff
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("\nshift = 3.0\n", "\nshift = -1\n", "schedule.shift"),
-        ('steps = "n-1"', 'steps = "seven"', "steps"),
+        ("\nshift = 3.0 ", "\nshift = -1 ", "schedule.shift"),
+        ("[schedule]\n", '[schedule]\nsteps = "seven"\n', "steps"),
         ("schema = 2\n", "schema = 3\n", "schema 3"),
         ('package = "toy_flow_grpo"', 'package = "other_flow_grpo"', "other_flow_grpo"),
     ],
@@ -242,7 +243,7 @@ def test_value_of_a_person_survives_an_update(tree: Callable[..., Path], scaffol
 
 def test_value_that_both_changed_is_a_conflict(tree: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
     out = tree("0.22.0")
-    edit(out / SPEC, "request_offset = -1", "request_offset = 1")
+    overrule(out / SPEC, "schedule.request_offset", "1")
     scaffold_cli("update", out, "--spec").success()
     before = snapshot(out)
     line = scaffold_cli("update", out, "--vllm-omni", "0.30.0").refusal(4)
@@ -322,7 +323,7 @@ def test_pipeline_that_is_gone_is_refused_and_nothing_changes(
 
 def test_package_of_a_folder_needs_from(tree: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
     out = tree("0.27.0rc1")
-    edit(out / SPEC, '\nversion = "0.27.0rc1"\n', '\nversion = "from somewhere"\n')
+    overrule(out / SPEC, "upstream.version", '"from somewhere"')
     assert "--from" in scaffold_cli("update", out, "--vllm-omni", "0.30.0").refusal(2)
     scaffold_cli("update", out, "--vllm-omni", "0.30.0", "--from", "0.27.0rc1").success()
 
@@ -347,7 +348,7 @@ def test_package_of_a_newer_tool_is_refused(tree: Callable[..., Path], scaffold_
     out = tree("0.27.0rc1")
     from scaffold import __version__
 
-    edit(out / SPEC, "\n[upstream]\n", '\n[tool]\nversion = "99.0"\n\n[upstream]\n')
+    overrule(out / SPEC, "tool.version", '"99.0"')
     before = snapshot(out)
     assert f"was written by omni-scaffold 99.0, this is {__version__}" in scaffold_cli("update", out).refusal(2)
     assert snapshot(out) == before

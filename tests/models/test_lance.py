@@ -47,7 +47,7 @@ def test_what_the_source_says_and_what_the_preset(lance: Path) -> None:
         "lora.placeholder": "plain",
     }
     assert {key: spec.value(key) for key in expected} == expected
-    guidance = {entry["name"]: entry["default"] for entry in spec.value("cfg.parameters")}
+    guidance = spec.value("cfg.defaults")
     assert guidance == {
         "cfg_text_scale": 4.0,
         "cfg_img_scale": 1.0,
@@ -55,9 +55,9 @@ def test_what_the_source_says_and_what_the_preset(lance: Path) -> None:
         "cfg_renorm_type": "global",
         "cfg_renorm_min": 0.0,
     }
-    told = {key: spec.provenance[key] for key in ("architecture.image_position", "cfg.parameters", "latents.channels")}
+    told = {key: spec.provenance[key] for key in ("architecture.image_position", "cfg.defaults", "latents.channels")}
     assert all(text.startswith("fact ") for text in told.values()), told
-    assert "preset" not in spec.provenance["cfg.parameters"]
+    assert "preset" not in spec.provenance["cfg.defaults"]
 
 
 def test_the_prompt_is_the_one_that_upstream_renders(lance: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_table_of_positions_in_time_is_refused(scaffold_cli: Callable[..., Any
     checkpoint = write_checkpoint(tmp_path / "Lance_3B_Video", {"latent_pos_embed.pos_embed": (31 * 64, 64)})
     flags = ("--pipeline", "LancePipeline", "--vllm-omni", VERSION, "--checkpoint", checkpoint)
     refused = scaffold_cli("new", "lance", *flags, "--out", tmp_path / "out").refusal()
-    assert "'latent_pos_embed.pos_embed' has 1984 rows, which is no square grid" in refused
+    assert "'latent_pos_embed.pos_embed' has 1984 rows, which is not a square grid" in refused
 
 
 def test_a_checkpoint_without_a_configuration_of_its_own_is_taken(

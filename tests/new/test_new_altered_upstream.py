@@ -253,7 +253,7 @@ def test_one_step_more(upstream: Any, render: Callable[..., Path], kit_passes: C
     text = (out / ROLLOUT).read_text()
     assert "params.num_inference_steps = max(1, requested_steps - 1)" in text
     assert re.search(r"finally:\n\s+params\.num_inference_steps = requested_steps\n", text)
-    assert "request_offset = -1\n" in (out / f"{PACKAGE}/scaffold.toml").read_text()
+    assert "request_offset = -1\n" in (out / f"{PACKAGE}/scaffold.lock.toml").read_text()
     kit_passes(out)
 
 
@@ -274,7 +274,7 @@ def test_number_of_steps_that_no_offset_mends(
     if out is not None:
         offsets = {"num_timesteps + 2": "request_offset = -2\n", "num_timesteps - 1": "request_offset = 1\n"}
         wanted = offsets.get(points, "NotImplementedError")
-        spec, common = (out / f"{PACKAGE}/scaffold.toml").read_text(), (out / COMMON).read_text()
+        spec, common = (out / f"{PACKAGE}/scaffold.lock.toml").read_text(), (out / COMMON).read_text()
         left_open = 'value = "partial"' in spec and "the noise levels of the schedule, from 1 downwards: port" in common
         assert left_open or wanted in spec + common
 

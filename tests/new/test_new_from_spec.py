@@ -76,7 +76,7 @@ def test_edited_spec_is_what_is_rendered(scaffold_cli: Callable[..., Any], refer
     text = (reference / SPEC).read_text(encoding="utf-8")
     edited = tmp_path / "edited.toml"
     shutil.copy((reference / SPEC).with_name("scaffold.lock.toml"), tmp_path)
-    text = text.replace("\nshift = 3.0\n", "\nshift = 1.75\n").replace("noise_level = 0.7", "noise_level = 0.55")
+    text = text.replace("\nshift = 3.0 ", "\nshift = 1.75 ").replace("noise_level = 0.7", "noise_level = 0.55")
     edited.write_text(text.replace('display = "BAGEL-7B-MoT"', 'display = "Sesame"'), encoding="utf-8")
     out = tmp_path / "out"
     scaffold_cli("new", "bagel", "--spec", edited, "--out", out).success()

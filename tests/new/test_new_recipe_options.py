@@ -93,12 +93,12 @@ def test_a_package_of_full_parameters_passes(warm: None, scaffold_cli: Callable[
 def test_guidance_of_a_recipe(reference_spec: IntegrationSpec) -> None:
     given = ("cfg_text_scale=3", "cfg_interval=[0.4, 1]", "cfg_renorm_type=channel")
     spec = with_options(reference_spec, RecipeOptions(guidance=given))
-    values = {entry["name"]: entry["default"] for entry in spec.value("cfg.parameters")}
+    values = spec.value("cfg.defaults")
     assert values["cfg_text_scale"] == 3.0
     assert isinstance(values["cfg_text_scale"], float)
     assert values["cfg_interval"] == [0.4, 1.0]
     assert values["cfg_img_scale"] == 1.0
-    assert spec.provenance["cfg.parameters"] == "flag --guidance"
+    assert spec.provenance["cfg.defaults"] == "flag --guidance"
     common = render(spec)[f"{PACKAGE}/common.py"].content
     assert '"cfg_text_scale": 3.0,' in common
     assert '"cfg_renorm_type": "channel",' in common
@@ -125,14 +125,14 @@ def test_a_function_of_ones_own(reference_spec: IntegrationSpec) -> None:
         ({"reward": "beauty"}, "give ocr, pickscore, or FILE:FUNCTION"),
         ({"reward": "mine.py:not a name"}, "give ocr, pickscore"),
         ({"gpus": 3}, "does not divide the 256 images of an update; 2 GPUs would do"),
-        ({"guidance": ("cfg_text_scale",)}, "is no NAME=VALUE"),
+        ({"guidance": ("cfg_text_scale",)}, "is not a NAME=VALUE"),
         ({"guidance": ("scale=3",)}, "there is cfg_text_scale, cfg_img_scale"),
         ({"guidance": ("cfg_text_scale=nan",)}, "of another kind"),
         ({"guidance": ("cfg_text_scale=Infinity",)}, "of another kind"),
         ({"guidance": ("cfg_interval=[1.0]",)}, "of another kind; a value such as [0.0, 1.0]"),
         ({"guidance": ("cfg_renorm_type=globl",)}, "none of the kinds there are"),
-        ({"resolution": "big"}, "is no size"),
-        ({"resolution": "500"}, "no multiple of 16"),
+        ({"resolution": "big"}, "is not a size"),
+        ({"resolution": "500"}, "not a multiple of 16"),
         ({"resolution": "512x2048"}, "positions for 1024 pixels"),
     ],
 )

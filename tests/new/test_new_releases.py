@@ -183,7 +183,7 @@ def test_complete_rests_on_versions_that_were_run(
     rendered: Callable[..., Path], options: tuple[str, ...], grade: str
 ) -> None:
     tree = rendered("bagel", *options)
-    assert f'\n[grade]\nvalue = "{grade}"\n' in (tree / PACKAGE / "scaffold.toml").read_text(encoding="utf-8")
+    assert f'\nvalue = "{grade}"\n' in (tree / PACKAGE / "scaffold.lock.toml").read_text(encoding="utf-8")
     readme = " ".join((tree / README).read_text(encoding="utf-8").split())
     said = f"no test has run `verify --level rollout` with this code of vllm-omni {options[1]}"
     assert ("**This integration is unproven**" in readme, said in readme) == (grade == "unproven",) * 2

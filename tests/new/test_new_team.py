@@ -56,7 +56,7 @@ def test_a_preset_of_the_checkout_counts_and_is_recorded(checkout: Path, scaffol
     path = put(checkout, "presets/bagel.toml", PRESET)
     scaffold_cli(*NEW, "--verl-omni", checkout).success()
     assert spec_of(checkout)["recipe"]["noise_level"] == 0.55
-    assert spec_of(checkout)["cfg"]["parameters"][0]["default"] == 4.0, "the rest is that of its base"
+    assert spec_of(checkout)["cfg"]["defaults"]["cfg_text_scale"] == 4.0, "the rest is that of its base"
     lock = lock_of(checkout)
     assert lock["provenance"]["recipe.noise_level"] == "preset bagel"
     where, digest = lock["overrides"]["presets/bagel.toml"].split()
@@ -142,10 +142,10 @@ def test_folders_and_manifests_of_a_checkout_lead_nowhere_else(
     ("text", "said"),
     [
         ("x = ", "is not TOML"),
-        ("pipelines = 3", "pipelines is no list"),
-        ('manifest = "../x.json"', "manifest is no file name"),
-        ('manifest = ".."', "manifest is no file name"),
-        ('manifest = "a\\u0000.json"', "manifest is no file name"),
+        ("pipelines = 3", "pipelines is not a list"),
+        ('manifest = "../x.json"', "manifest is not a file name"),
+        ('manifest = ".."', "manifest is not a file name"),
+        ('manifest = "a\\u0000.json"', "manifest is not a file name"),
         ('base = "begal"', "no packaged preset is called 'begal'; base is one of bagel"),
         ("[recipes]\n", "a preset has no [recipes]; did you mean recipe?"),
         ("[recipe]\nnoise_levl = 0.5", "a preset has no recipe.noise_levl; did you mean noise_level?"),

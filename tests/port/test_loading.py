@@ -7,7 +7,6 @@ writes the checkpoint's names by hand and loads them with vllm-omni's own classe
 from __future__ import annotations
 
 import ast
-import re
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from scaffold.grade.models_page import model_name
 from scaffold.new import NewRequest, plan_new
 from scaffold.resources import kit_root
+from scaffold.spec import read_spec
 from tests.engine_worker import answers, engine_version_is_there
 from tests.port.case import CASES, cases
 
@@ -57,12 +57,9 @@ def task(path: Path, folder: Path, contract: Path) -> dict[str, Any]:
     out = folder / path.stem
     plan_new(NewRequest(model, pipeline=values["PIPELINE"], vllm_omni=VERSION, out=str(out))).plan.commit()
     package = out / "verl_omni" / "pipelines" / f"{model}_flow_grpo"
-    held = re.search(
-        r'^\[loading\]\nattribute = "(\w+)"', (package / "scaffold.toml").read_text(encoding="utf-8"), re.M
-    )
-    assert held is not None
+    held = read_spec(package / "scaffold.toml").spec.value("loading.attribute")
     return {
-        "attribute": held[1],
+        "attribute": held,
         "root": str(ROOT),
         "contract": str(contract),
         "case": path.stem,

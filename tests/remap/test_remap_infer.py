@@ -72,7 +72,7 @@ def test_the_order_of_keys_and_parameters_does_not_matter(real: CheckpointHeader
             [("stage.{n}.core.", "parts.{n}.")],
         ),
         (layers("0.model."), layers(""), [("0.model.", "")]),
-        # Another tower of equal names and other shapes is no rival.
+        # Another tower of equal names and other shapes is not a rival.
         (layers("a.") | layers("b.", width=4), layers(""), [("a.", ""), ("b.", None)]),
         # One block inside each layer has another name.
         (

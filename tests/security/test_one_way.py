@@ -57,7 +57,7 @@ def reads(tree: ast.AST) -> Iterator[int]:
             if owner == "os" and function.attr == "open" and not any(word in text for word in NO_READ):
                 yield node.lineno
             elif function.attr == "open" and owner != "os" and not writes:
-                # `Checkout.open` and its like are no files, and a member of an archive is no file of the disk.
+                # `Checkout.open` and its like are not files, and a member of an archive is not a file of the disk.
                 if not owner.rpartition(".")[2][:1].isupper() and owner not in ("cls", "self._zip"):
                     yield node.lineno
             if function.attr == "ZipFile" and "open_file(" not in text and "stream" not in text:

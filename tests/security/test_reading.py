@@ -70,11 +70,11 @@ def test_only_regular_files_of_bounded_size_inside(tmp_path: Path, pipe: Pipe) -
         ("far", "link that leads out"),
         ("folder/outside", "link that leads out"),
         ("zero", "link that leads out"),
-        ("pipe", "no regular file"),
+        ("pipe", "not a regular file"),
     ):
         with pytest.raises(reading.RefusedFileError, match=told):
             reading.read_bytes(tree / name, inside=tree)
-    with pytest.raises(reading.RefusedFileError, match="no regular file"):
+    with pytest.raises(reading.RefusedFileError, match="not a regular file"):
         reading.read_bytes(tree / "zero")
     with pytest.raises(reading.RefusedFileError, match="larger than 6 bytes"):
         reading.read_bytes(tree / "file", 6)
@@ -90,7 +90,7 @@ def test_only_regular_files_of_bounded_size_inside(tmp_path: Path, pipe: Pipe) -
 
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800"])
 def test_a_text_that_is_no_path_is_refused_like_a_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(reading.RefusedFileError, match="is no path"):
+    with pytest.raises(reading.RefusedFileError, match="is not a path"):
         reading.read_bytes(tmp_path / name)
 
 
@@ -278,9 +278,9 @@ def test_what_is_refused_is_one_line_wherever_it_stands(
     tmp_path: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise reading.RefusedFileError(22, "is no regular file", "x\x1b[2J.py")
+        raise reading.RefusedFileError(22, "is not a regular file", "x\x1b[2J.py")
 
     monkeypatch.setattr("scaffold.verify.run.verify", refuse)
     (tmp_path / "__init__.py").write_text("")
     said = scaffold_cli("verify", tmp_path).refusal(2)
-    assert "x\\x1b[2J.py is no regular file" in said
+    assert "x\\x1b[2J.py is not a regular file" in said

@@ -82,7 +82,7 @@ def test_shapes_that_leave_a_choice_are_decided_by_a_hint_or_not_at_all(released
 def test_a_position_table_that_is_not_square_is_refused(released):
     assert table_side(released, "latent_pos_embed.pos_embed") == 64
     longer = changed(released, lambda name, t: dataclasses.replace(t, shape=(4095, 8)) if "latent_pos" in name else t)
-    with pytest.raises(ScaffoldError, match="no square grid"):
+    with pytest.raises(ScaffoldError, match="not a square grid"):
         table_side(longer, "latent_pos_embed.pos_embed")
 
 

@@ -16,10 +16,11 @@ def test_a_spec_survives_its_file(reference_spec):
 
 
 def test_a_value_that_is_unknown_stays_unknown_and_is_listed():
-    spec = IntegrationSpec({"schedule": {"shift": None, "steps": "n"}, "names": {"model": "x"}})
-    text = spec.to_toml()
-    assert '"schedule.shift"' in text
-    assert IntegrationSpec.from_toml(text, lock=spec.to_lock()).sections == spec.sections
+    spec = IntegrationSpec({"schedule": {"shift": None, "steps": "n"}, "prompt": {"column": "x"}})
+    text, lock = spec.to_files()
+    assert '"schedule.shift"' in lock
+    assert "# shift =  # " in text
+    assert IntegrationSpec.from_toml(text, lock=lock).sections == spec.sections
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ def test_a_value_that_is_unknown_stays_unknown_and_is_listed():
         ("schema = 1\nnames = ", "is not TOML"),
         ("schema = 99\n", "has schema 99"),
         ("[names]\nmodel = 'x'\n", "has schema None"),
-        ("schema = 1\nnames = 3\n", "names is no table"),
+        ("schema = 1\nnames = 3\n", "names is not a table"),
     ],
 )
 def test_what_is_no_spec_is_said(text, said):

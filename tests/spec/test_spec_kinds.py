@@ -24,7 +24,7 @@ WRONG = [
     *([], [[]], [{}], ["x"], ["x", "x"], [1], [0.5, 0.1], {}, {"a": 1}),
 ]
 # What the file tells about itself; it is checked elsewhere.
-BOOKKEEPING = {"schema", "digest", "not_established", "provenance", "fingerprints", "derived", "files"}
+BOOKKEEPING = {"schema", "digest", "not_established", "provenance", "derived", "files"}
 SEED, CASES = 6, 250
 SAID = {
     "upstream.step_arguments": ([["model_output"]], "a list of text"),

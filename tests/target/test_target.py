@@ -332,7 +332,7 @@ def test_other_folders_are_refused(tmp_path: Path, case: str) -> None:
 def test_a_file_or_nothing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in ("file", "nothing"):
-        with pytest.raises(ScaffoldError, match="no folder"):
+        with pytest.raises(ScaffoldError, match="not a folder"):
             Checkout.open(tmp_path / path)
 
 

@@ -130,7 +130,7 @@ def test_a_damaged_wheel_is_named_or_fetched_again(cached: Path, damage: str, mo
     monkeypatch.setattr("scaffold.upstream.fetch.run_pip", away)
     error = refusal()
     assert str(cached) in error.message
-    assert "is damaged" in error.message or "is no readable wheel" in error.message
+    assert "is damaged" in error.message or "is not a readable wheel" in error.message
     assert "it was not fetched again" in error.message
     assert "the package index is down or cannot be reached" in error.message
     assert error.hint is not None

@@ -78,7 +78,9 @@ def test_a_pipeline_is_found_by_its_file_in_the_folder_that_is_read_or_installed
     assert with_own_pipeline(plain, "Lamp") == (plain, "Lamp")
 
 
-@pytest.mark.parametrize(("pipeline", "told"), [("none/pipe.py:A", "is no file"), ("loose.py:A", "lies in no package")])
+@pytest.mark.parametrize(
+    ("pipeline", "told"), [("none/pipe.py:A", "is not a file"), ("loose.py:A", "lies in no package")]
+)
 def test_a_file_that_no_package_holds_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: str, told: str
 ) -> None:

@@ -72,7 +72,7 @@ def test_a_failure_is_exit_1_and_one_line(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere",), "nowhere is no folder"),
+        (("nowhere",), "nowhere is not a folder"),
         (
             ("--select", "padding-invarance"),
             "there is no contract 'padding-invarance' at level contract; nearest is padding-invariance",
@@ -221,7 +221,7 @@ def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, copied: 
 
 
 def test_lists_of_another_type_in_the_spec_are_no_lists(results: Any, copied: Path, edit: Callable[..., None]) -> None:
-    edit(copied / "scaffold.toml", "targets = [", "targets = 5\nothers = [")
+    edit(copied / "scaffold.toml", "targets = [", "targets = 5\ntrainable = [")
     found = results(copied, "lora-targets")
     assert (found["lora-targets"].status, "gives target_modules" in found["lora-targets"].reason) == ("skip", True)
 
@@ -238,7 +238,7 @@ def test_a_full_disk_does_not_lose_the_result(
 
     missing = tmp_path / "missing" / "x.html"
     refused = scaffold_cli("verify", reference / PACKAGE, "--select", "forward", "--report", missing)
-    assert "is no folder; create it first" in refused.refusal()
+    assert "is not a folder; create it first" in refused.refusal()
     monkeypatch.setattr(destination, "write_report", full)
     done = scaffold_cli("verify", reference / PACKAGE, "--select", "forward", "--report", tmp_path / "x.html")
     assert "--report" not in done.out, "it was given"

@@ -94,7 +94,7 @@ def test_a_number_that_was_not_measured_is_none() -> None:
     assert judge.confirmed({**passed, "value": 0.5})["status"] == "pass"
     its.send(b"\0" * 8 + b"\1" + b"x")
     judge.socket.setblocking(False)
-    assert not judge.hear(), "what is no tensor ends the talk"
+    assert not judge.hear(), "what is not a tensor ends the talk"
 
 
 def test_no_token_of_the_users_reaches_it(copied: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ def quilt(tmp_path: Path) -> Path:
     [
         ("patch = 2\n", "", "verify.toml: [verify] patch is missing: side of the square of latents"),
         ("[4, 4, 6]", '"?"', "verify.toml: [verify] latents is still '?': shape of its latents"),
-        ('time = "1 - sigma"', 'time = "seconds"', "verify.toml: [verify] time is no timestep of a noise level"),
-        ("scale = 3.5", 'scale = 3.5\nshape = "?"', "verify.toml: [verify] shape is no key of it"),
+        ('time = "1 - sigma"', 'time = "seconds"', "verify.toml: [verify] time must be: timestep of a noise level"),
+        ("scale = 3.5", 'scale = 3.5\nshape = "?"', "verify.toml: [verify] shape is not a key of it"),
         ("caption_dim = 20", 'caption_dim = "?"', "verify.toml: [verify] files is still '?'"),
     ],
 )

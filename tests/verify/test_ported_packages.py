@@ -136,7 +136,7 @@ def test_it_is_complete_and_clean(
     folder_of: Callable[..., Path], scaffold_cli: Callable[..., Any], version: str, pipeline: str
 ) -> None:
     folder = folder_of(version, pipeline)
-    assert 'value = "complete"' in (folder / "scaffold.toml").read_text(encoding="utf-8")
+    assert 'value = "complete"' in (folder / "scaffold.lock.toml").read_text(encoding="utf-8")
     assert "partial" not in next(folder.parents[2].glob("examples/*/*/README.md")).read_text(encoding="utf-8")
     scaffold_cli("check", folder).success()
 

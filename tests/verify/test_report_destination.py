@@ -65,14 +65,14 @@ def test_a_folder_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_what_is_no_regular_file_is_left_alone(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "r.md")
-    with pytest.raises(ScaffoldError, match="no regular file"):
+    with pytest.raises(ScaffoldError, match="not a regular file"):
         write_report(all_statuses(), tmp_path / "r.md")
 
 
 @pytest.mark.parametrize("parent", ["missing", "file", "file/deeper"])
 def test_a_missing_folder_is_one_line(tmp_path: Path, parent: str) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(ScaffoldError, match="is no folder; create it first"):
+    with pytest.raises(ScaffoldError, match="is not a folder; create it first"):
         check_destination(tmp_path / parent / "r.md")
 
 

@@ -247,7 +247,7 @@ def test_override_names_an_environment_for_each_version(tmp_path: Path, monkeypa
     Pip()(["python", "-m", "venv", str(tmp_path / f"mine-{VERSION}")])
     monkeypatch.setenv(room.OVERRIDE, str(tmp_path / "mine-{version}"))
     assert find_environment(VERSION) == Environment(tmp_path / f"mine-{VERSION}", VERSION)
-    assert "no virtual environment" in str(find_environment("0.30.0"))
+    assert "not a virtual environment" in str(find_environment("0.30.0"))
 
 
 @pytest.mark.parametrize(("value", "acts"), [(None, False), ("", False), ("0", False), ("true", False), ("1", True)])

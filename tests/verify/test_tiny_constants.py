@@ -18,7 +18,7 @@ from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.engine_side.tiny.components import NotGrownError
 from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
 
-# Its sizes are arguments that nobody gives; what is no size stays each side's own.
+# Its sizes are arguments that nobody gives; what is not a size stays each side's own.
 DENOISER = """
 import torch
 

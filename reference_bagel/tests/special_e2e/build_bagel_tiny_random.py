@@ -177,9 +177,9 @@ def build(output_dir: str, seed: int = 42, vocab_size: int = 512) -> None:
         **CONFIG_FILES,
         "vocab_size": len(tokenizer),
         "bos_token_id": tokenizer.convert_tokens_to_ids("<|im_start|>"),
+        "end_of_image": tokenizer.convert_tokens_to_ids("<|vision_end|>"),
         "eos_token_id": tokenizer.convert_tokens_to_ids("<|im_end|>"),
         "start_of_image": tokenizer.convert_tokens_to_ids("<|vision_start|>"),
-        "end_of_image": tokenizer.convert_tokens_to_ids("<|vision_end|>"),
     }
     for name in CONFIG_FILES:
         with open(os.path.join(output_dir, name), "w", encoding="utf-8") as file:

@@ -76,7 +76,7 @@ def _written(file: PythonFile) -> Iterator[ast.expr]:
 
 
 def chatless(file: PythonFile) -> Iterator[tuple[ast.expr, bool]]:
-    """Yield what is no list of chat messages under ``prompt``: the value, or the row that has no ``prompt``.
+    """Yield what is not a list of chat messages under ``prompt``: the value, or the row that has no ``prompt``.
 
     Yields:
         The node, and whether the row has the key.

@@ -117,7 +117,7 @@ class Package:
 
     @cached_property
     def training_module(self) -> ClassModel | None:
-        """The module that is trained: what ``build_module`` returns, else the only heir of the base that is no heir
+        """The module that is trained: what ``build_module`` returns, else the only heir of the base that is not a heir
         of another; None where that is not certain."""
         built = {cls for adapter in self.training_adapters if (cls := self.built_module(adapter)) is not None}
         if len(built) == 1:
@@ -208,7 +208,7 @@ class Package:
 
         Returns:
             ``(positive, negative)``; each None where its keys are not plain or it is ``None``; keys that any
-            ``return`` gives. None where the adapter has no such method, or one ``return`` is no plain pair.
+            ``return`` gives. None where the adapter has no such method, or one ``return`` is not a plain pair.
         """
         method = adapter.method("prepare_model_inputs")
         values = returned(method) if method is not None else []
@@ -228,7 +228,7 @@ class Package:
     @cached_property
     def indexed(self) -> bool:
         """Whether it is registered under a name that the checkpoint gives: that of its upstream pipeline, or, where it
-        samples by itself or step by step, one that is no ``Omni…`` of the guide."""
+        samples by itself or step by step, one that is not an ``Omni…`` of the guide."""
         upstream = [name for adapter in self.rollout_adapters for name in adapter.external]
         names = {name.rpartition(".")[2] for name in upstream if name.startswith("vllm_omni.")}
         own = [a for a in self.rollout_adapters if not names or any(a.method(step) is not None for step in STEPS)]

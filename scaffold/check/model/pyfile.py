@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scaffold.check.model.patch import PatchedFile
     from scaffold.check.model.project import Project
 
-LARGEST = 20_000_000  # bytes; more is no source that a person wrote
+LARGEST = 20_000_000  # bytes; more is not a source that a person wrote
 
 
 class UnparsableError(Exception):

@@ -22,7 +22,7 @@ def recorded_facts(package: Package) -> dict[str, Any]:
 
 
 def unreadable_facts(package: Package) -> tuple[SourceFile, int, str] | None:
-    """Return the file of facts that is of no use, with the line and the reason; None where all is well."""
+    """Return the file of facts that cannot be used, with the line and the reason; None where all is well."""
     spec, lock = (package.project.source(f"{package.path}/{name}") for name in (SPEC_NAME, LOCK_NAME))
     if spec is None or spec.partial or (lock is not None and lock.partial):
         return None
@@ -87,7 +87,7 @@ def _value(package: Package, section: str, key: str) -> Any:
 
 @lru_cache(maxsize=16)
 def _parsed(text: str, lock: str) -> tuple[dict[str, Any], str, MalformedError | None]:
-    """Return what the two files say, and which of them is of no use for what reason."""
+    """Return what the two files say, and which of them cannot be used, and why."""
     try:
         facts = parse_toml(text)
     except MalformedError as error:

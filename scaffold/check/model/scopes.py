@@ -85,7 +85,7 @@ class Scopes:
                 if target is not None:
                     return [Binding("variable", target)]
             else:
-                # A class body is no scope for the functions inside it.
+                # A class body is not a scope for the functions inside it.
                 found = self.bindings(frame).get(name) if first or not isinstance(frame, ast.ClassDef) else None
                 if found:
                     return found

@@ -14,7 +14,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class UndecodableError(Exception):
-    """The bytes of a file are no text; ``args`` are the reason and the line."""
+    """The bytes of a file are not text; ``args`` are the reason and the line."""
 
     def __init__(self, reason: str, line: int = 1) -> None:
         super().__init__(reason, line)
@@ -84,7 +84,7 @@ class SourceFile:
 
     @cached_property
     def lines(self) -> list[str]:
-        """Lines without their ends; empty where the file is no text."""
+        """Lines without their ends; empty where the file is not text."""
         try:
             return _LINE_END.split(self.text)
         except UndecodableError:

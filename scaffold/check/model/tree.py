@@ -29,7 +29,7 @@ class Tree(Protocol):
         """Return a file's bytes, None where there is no such file.
 
         Raises:
-            UnreadableError: it is no regular file, too large, or may not be read.
+            UnreadableError: it is not a regular file, too large, or may not be read.
         """
 
     def link(self, path: str) -> str | None:

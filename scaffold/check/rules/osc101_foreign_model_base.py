@@ -1,4 +1,4 @@
-"""The training module is no ``NonDiffusersModelBase``.
+"""The training module is not a ``NonDiffusersModelBase``.
 
 The trainer treats what ``build_module`` returns as such a module: it injects LoRA through ``add_adapter``, turns on
 gradient checkpointing, wraps ``_no_split_modules`` and saves weights and configuration. A plain ``nn.Module`` has none
@@ -35,7 +35,7 @@ def check(package: Package) -> Hits:
         # A package that names the base and has no heir of it took another one by mistake.
         other = not _names_base(package) and module.derives_from("ModelMixin", "PreTrainedModel")
         if module.derives_from(BASE) is False and not other:
-            yield Hit(module.file, module.node, f"{module.name}, which {adapter.name} builds, is no {BASE}")
+            yield Hit(module.file, module.node, f"{module.name}, which {adapter.name} builds, is not a {BASE}")
 
 
 def _names_base(package: Package) -> bool:

@@ -1,4 +1,4 @@
-"""``_no_split_modules`` is missing, or names a class that is no layer of the training module.
+"""``_no_split_modules`` is missing, or names a class that is not a layer of the training module.
 
 The trainer compares class names. One that no module of the model has wraps nothing, and nobody says so: the model is
 sharded as one unit. One that is only a part of a layer leaves the rest of the layer to the root unit.
@@ -61,7 +61,7 @@ def check(package: Package) -> Hits:
         if name not in built:
             yield Hit(found.file, place, f"no part of {module.name} is of a class {name!r}", help)
         elif layers:
-            yield Hit(found.file, place, f"{name!r} is no class of a layer list of {module.name}", help)
+            yield Hit(found.file, place, f"{name!r} is not a class of a layer list of {module.name}", help)
 
 
 def _element(value: ast.expr, name: str) -> ast.expr:

@@ -1,7 +1,7 @@
 """Weights are loaded with ``strict=False``, and what does not fit is not an error.
 
 A renamed layer, a missing shard, a typing error in the remap: loading goes on, the parameters keep what they were made
-with, and the loss starts a little higher. Counting what is missing in a warning that scrolls by is no check.
+with, and the loss starts a little higher. Counting what is missing in a warning that scrolls by is not a check.
 
     missing, unexpected = model.load_state_dict(state, strict=False)
 
@@ -38,7 +38,7 @@ def check(package: Package) -> Hits:
                 strict = argument(call, "strict", 1)
                 lists = _unchecked(function, call) if strict is not None else None
                 if strict is not None and function.file.value(strict) is False and lists:
-                    text = f"strict=False, and {lists} names are no error"
+                    text = f"strict=False, and {lists} names are not an error"
                     yield Hit(function.file, strict, text, data=call)
 
 

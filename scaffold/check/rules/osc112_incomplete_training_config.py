@@ -1,4 +1,4 @@
-"""The training configuration is no dataclass, or lacks ``save_pretrained`` or ``from_model_path``.
+"""The training configuration is not a dataclass, or lacks ``save_pretrained`` or ``from_model_path``.
 
 The configuration is saved beside the weights of every checkpoint and read back when training resumes or the result is
 used. Without the two methods a saved model cannot be rebuilt; a plain class compares and prints as an address.
@@ -35,14 +35,14 @@ def check(package: Package) -> Hits:
     if config is None or not config.resolved or set(config.external) - {"dict", "object", "builtins.dict"}:
         return
     if not config.is_dataclass:
-        yield Hit(config.file, config.node, f"{config.name} is no dataclass")
+        yield Hit(config.file, config.node, f"{config.name} is not a dataclass")
     lacking = [name for name in METHODS if (method := config.method(name)) is None or method.is_abstract]
     if lacking:
         yield Hit(config.file, config.node, f"{config.name} has no {' and no '.join(f'{name}()' for name in lacking)}")
     yield from _fields(package, config)
     reader = config.method("from_model_path")
     if reader is not None and not reader.is_abstract and not {"classmethod", "staticmethod"} & set(reader.decorators):
-        yield Hit(reader.file, reader.node, f"{config.name}.from_model_path() is no classmethod", "add @classmethod")
+        yield Hit(reader.file, reader.node, f"{config.name}.from_model_path() is not a classmethod", "add @classmethod")
 
 
 def _fields(package: Package, config: ClassModel) -> Hits:
@@ -57,7 +57,7 @@ def _fields(package: Package, config: ClassModel) -> Hits:
         if name not in config.fields and config.is_dataclass and not inits:
             own = config.own_attributes.get(name)
             if own:
-                yield Hit(config.file, own[-1].node, f"{name} has no type, so that it is no field")
+                yield Hit(config.file, own[-1].node, f"{name} has no type, so that it is not a field")
             else:
                 yield Hit(method.file, item, f"{config.name} has no field {name}")
     frozen = [

@@ -45,7 +45,7 @@ def check(package: Package) -> Hits:
             continue
         recorded = {table.get("field") for table in recorded_tables(package, "checkpoint", "text_config")}
         for item in call.keywords:
-            # What every checkpoint of the family has in its file is no constant.
+            # What every checkpoint of the family has in its file is not a constant.
             if item.arg in recorded and isinstance(item.value, ast.Constant):
                 yield Hit(
                     read.file, item.value, f"{config.name}.{item.arg} is written down, and the checkpoint says it"

@@ -72,6 +72,6 @@ PASSING = (
         ),
     ),
     Example(
-        "a padding token is no part of the sequence", model=(": int = 102", ": int = 102\n    pad_token_id: int = 0")
+        "a padding token is not part of the sequence", model=(": int = 102", ": int = 102\n    pad_token_id: int = 0")
     ),
 )

@@ -1,4 +1,4 @@
-"""The training adapter is not registered for training, or what is registered is no training adapter.
+"""The training adapter is not registered for training, or what is registered is not training adapter.
 
 The engine looks the adapter up by architecture and algorithm. A class without ``@DiffusionModelBase.register(…)`` is
 never found; the run stops with the list of the registered ones. A registered class that does not inherit the base

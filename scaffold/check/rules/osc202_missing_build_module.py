@@ -61,7 +61,7 @@ def _no_module(method: FunctionModel, values: list[ast.expr]) -> Hits:
         if cls is not None and cls.derives_from(*_MODULES):
             yield Hit(method.file, value, f"{cls.name}() is made here, and no checkpoint is loaded into it")
         elif built is not None and built.derives_from(*_MODULES) is False:
-            yield Hit(method.file, value, f"{built.name} is no module")
+            yield Hit(method.file, value, f"{built.name} is not a module")
         elif isinstance(value, (ast.Name, ast.Attribute)) and method.file.project.class_of(method.file, value):
             yield Hit(method.file, value, f"{ast.unparse(value)} is a class, not an instance of it")
 

@@ -1,6 +1,6 @@
 """The dictionaries of ``prepare_model_inputs`` do not fit the parameters of the module's ``forward``.
 
-The engine calls ``module(**model_inputs)``. A key that is no parameter raises ``TypeError`` in the first training
+The engine calls ``module(**model_inputs)``. A key that is not a parameter raises ``TypeError`` in the first training
 step, or vanishes in ``**kwargs`` where ``forward`` has them and never looks; a required parameter without a key
 raises too. Both branches are checked, because the negative one is only built where guidance needs it.
 
@@ -62,7 +62,7 @@ def _compare(branch: str, keys: Keys, forward: FunctionModel, method: FunctionMo
         accepted |= {read.key for read in keys_read(forward, forward.kwarg)}
     for key, (file, node) in keys.nodes.items():
         if key not in accepted:
-            yield Hit(file, node, f"{key!r} of the {branch} inputs is no parameter of {module}.forward()")
+            yield Hit(file, node, f"{key!r} of the {branch} inputs is not a parameter of {module}.forward()")
     if keys.complete:
         for name in forward.required:
             if name not in keys.nodes:

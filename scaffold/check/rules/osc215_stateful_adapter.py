@@ -54,7 +54,7 @@ def _of_method(cls: ClassModel, method: FunctionModel) -> Hits:
         yield Hit(file, method.node, f"{cls.name}.{method.name}() never runs: the engine makes no instance")
         return
     if method.name in _CONTRACT and bound is not None and "classmethod" not in method.decorators:
-        yield Hit(file, method.node, f"{cls.name}.{method.name}() is called on the class, but is no class method")
+        yield Hit(file, method.node, f"{cls.name}.{method.name}() is called on the class, but is not a class method")
         return
     owners = {bound, cls.name} - {None}
     for node in file.index.nodes(ast.Attribute, method.node):

@@ -1,4 +1,4 @@
-"""The rollout hands training a value that is no tensor.
+"""The rollout hands training a value that is not a tensor.
 
 verl-omni's v1 trainer writes the tensors among the rollout's values into a row and drops the others without a word:
 bytes, lists, strings, dictionaries. Training then misses the key, or trains without what it was sent.

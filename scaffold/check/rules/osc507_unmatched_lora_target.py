@@ -57,7 +57,7 @@ def check(package: Package) -> Hits:
                 ends = sorted({name.rpartition(".")[2] for name in paths.modules})
                 near = get_close_matches(target.rpartition(".")[2], ends, n=1)
                 help = f"write {near[0]!r}, or whatever the module is called" if near else "name a module that there is"
-                yield Hit(script, override.span, f"the LoRA target {target!r} is no module of {module.name}", help)
+                yield Hit(script, override.span, f"the LoRA target {target!r} is not a module of {module.name}", help)
 
 
 def _uncollected(script: ShellScript, module: ClassModel, paths: ModulePaths) -> Hits:

@@ -1,7 +1,7 @@
-"""The deploy configuration is no list of stages, or names another topology than the package was made for.
+"""The deploy configuration is not a list of stages, or names another topology than the package was made for.
 
 vllm-omni reads the file when the rollout workers start, after the trainer has loaded its module on every rank. A file
-that is no YAML ends the run there; one without ``stages`` may start a default pipeline that is not the model's. A model
+that is not YAML ends the run there; one without ``stages`` may start a default pipeline that is not the model's. A model
 may have several topologies under similar names: with a stage for text in front, requests of the rollout go to that one.
 
     levels:

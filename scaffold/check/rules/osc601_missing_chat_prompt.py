@@ -28,7 +28,7 @@ def check(package: Package) -> Hits:
     for file in package.preprocessors:
         kind = "training" if file.path.startswith("examples/") else "dummy"
         for node, has_key in chatless(file):
-            message = "'prompt' is no list of chat messages" if has_key else f"rows of {kind} data have no 'prompt'"
+            message = "'prompt' is not a list of chat messages" if has_key else f"rows of {kind} data have no 'prompt'"
             yield Hit(file, node, message)
 
 

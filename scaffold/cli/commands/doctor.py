@@ -25,7 +25,7 @@ def doctor(
 ) -> None:
     """Check what the commands need; say how to get what is missing.
 
-    Exit 1 if something that is present does not fit; what is absent is no error.
+    Exit 1 if something that is present does not fit; what is absent is not an error.
 
     \b
     Examples:

@@ -71,7 +71,7 @@ def default_schedule(program: Program, held: HeldScheduler) -> DefaultSchedule |
 
 
 def _arguments(program: Program, held: HeldScheduler) -> tuple[dict[str, Value], list[Param], bool]:
-    """The arguments of the pipeline's call; what is no plain value and no number of steps becomes a parameter."""
+    """The arguments of the pipeline's call; what is not a plain value and no number of steps becomes a parameter."""
     assert held.asked is not None
     found: dict[str, Value] = {}
     sizes: list[Param] = []

@@ -244,7 +244,7 @@ def _from_method(value: Call, row: Value | None, rules: Rules) -> None:
                 shard = next((c for c in rest if isinstance(c, (str, int))), None)
                 told = all(isinstance(i, Const) for i in row.items) or any(id(i) in rules.handed for i in row.items[2:])
                 if shard is not None and not told:
-                    # Beside a list or a function, what no loader is told is no shard.
+                    # Beside a list or a function, what no loader is told is not a shard.
                     rules.divided = True
                     return
                 if shard is not None:

@@ -34,7 +34,7 @@ def answers(program: Program) -> dict[str, Fact]:
             places.setdefault(node.file, node.at)
     for entry in files.values():
         keys = entry["keys"]
-        # A key that only leads to others is no setting.
+        # A key that only leads to others is not a setting.
         entry["keys"] = {k: v for k, v in sorted(keys.items()) if not any(o.startswith(k + ".") for o in keys)}
     ordered = dict(sorted(files.items()))
     return {"detail.config_files": fact(ordered, [places[f] for f in ordered], "likely")}

@@ -32,7 +32,7 @@ def answers(program: Program) -> dict[str, Fact]:
 
 
 def _numbers(value: Value) -> list[Const]:
-    """All values of a side; empty where one of them is no number."""
+    """All values of a side; empty where one of them is not a number."""
     found = [o for o in options(value) if isinstance(o, Const) and type(o.value) is int]
     return found if len(found) == len(options(value)) else []
 

@@ -35,7 +35,7 @@ def answers(program: Program) -> dict[str, Fact]:
 
 
 def is_computed(value: Value, loop: Denoising) -> bool:
-    """Whether a clean sample is no prediction, but made of one: scaled by the time, or with the sample added."""
+    """Whether a clean sample is not a prediction, but made of one: scaled by the time, or with the sample added."""
     region = [n for n in _behind(value) if isinstance(n, Op)]
     scaled = any(is_turn(a, loop.number) for n in region if n.op in ("*", "/") for a in n.args)
     sample = loop.sample

@@ -101,7 +101,7 @@ def _routes(given: dict[str, Value]) -> list[tuple[str, str]]:
 
 
 def _place(value: Value) -> str | None:
-    """Whether positions are one number repeated, or counted; None where they are no positions."""
+    """Whether positions are one number repeated, or counted; None where they are not positions."""
     if is_none(value):
         return None
     for node in walk(value):

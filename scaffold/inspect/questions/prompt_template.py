@@ -45,7 +45,7 @@ def _text(record: CallRecord) -> Value | None:
 
 
 def _around_prompt(text: Value | None) -> tuple[str, str] | None:
-    """What stands before and behind the prompt; None where the text is no plain sum with the prompt once in it."""
+    """What stands before and behind the prompt; None where the text is not a plain sum with the prompt once in it."""
     pieces = _pieces(text)
     if pieces is None or pieces.count(None) != 1:
         return None

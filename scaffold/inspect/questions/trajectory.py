@@ -20,7 +20,7 @@ def answers(program: Program) -> dict[str, Fact]:
     if loop is None or program.result is None:
         return {}
     fields: dict[str, Evidence | None] = {}
-    # A list that a turn fills to make the next sample is no record of the turns.
+    # A list that a turn fills to make the next sample is not a record of the turns.
     carried = [id(v) for v in loop.loop.carried.values()]
     is_recorded = Search(
         lambda n: isinstance(n, Seq) and any(turn == loop.number for _, turn in n.appends), carried, _is_one_turn

@@ -42,7 +42,7 @@ def answers(program: Program) -> dict[str, Fact]:
         return _none(program) or {"answers.vae.class": _held_autoencoder(program)}
     for option in options(record.held_by):
         name = class_name(option)
-        # A pipeline that decodes by a method of its own is no autoencoder.
+        # A pipeline that decodes by a method of its own is not an autoencoder.
         if name is not None and option is not program.pipeline:
             made = next((r.at for r in program.trace.calls if r.result is option), option.at)
             facts["answers.vae.class"] = fact(name, [made, record.at])
@@ -118,7 +118,7 @@ def _is_unpacked(program: Program) -> bool:
 
 
 def _is_written(program: Program, channels: Const) -> bool:
-    """Whether a number is no result of arithmetic on others."""
+    """Whether a number is not a result of arithmetic on others."""
     place = channels.at
     if place is None:
         return False

@@ -78,7 +78,7 @@ def _unfollowed(program: Program) -> tuple[str, str, list[Evidence | None], Conf
 
 
 def _called_in_a_helper(program: Program) -> Evidence | None:
-    """Where a loop of a function or of an object that is no module calls a module that it was handed."""
+    """Where a loop of a function or of an object that is not a module calls a module that it was handed."""
     for record in program.trace.calls:
         held = record.receiver if record.receiver is not None else record.func
         if not (record.loops and record.at is not None and isinstance(held, Obj) and held.cls.is_module):

@@ -27,7 +27,7 @@ class FactChange:
 
 
 def changed_facts(before: Report, after: Report) -> tuple[FactChange, ...]:
-    """Return the facts whose values differ, in the order of the report; the same value elsewhere is no change."""
+    """Return the facts whose values differ, in the order of the report; the same value elsewhere is not a change."""
     found = []
     for name in dict.fromkeys([*before.facts, *after.facts]):
         old, new = before.facts.get(name, UNKNOWN), after.facts.get(name, UNKNOWN)

@@ -41,7 +41,7 @@ def ported_hunks(
 
 
 def _labelled(port: Port, before: Report, after: Report) -> Port:
-    """Return the port with the older version in its text: the number alone is no change."""
+    """Return the port with the older version in its text: the number alone is not a change."""
     old, new = (f"vllm-omni {report.upstream.version or report.upstream.label}" for report in (before, after))
     scheduler = port.scheduler.replace(new, old) if port.scheduler is not None else None
     return replace(port, source=port.source.replace(new, old), scheduler=scheduler)

@@ -74,7 +74,7 @@ class Rendering:
 
 
 def _quiet(spec: IntegrationSpec, before: IntegrationSpec) -> IntegrationSpec:
-    """Return the spec with the places, version and target of the older one: they are no facts that changed."""
+    """Return the spec with the places, version and target of the older one: they are not facts that changed."""
     sections = {name: dict(values) for name, values in spec.sections.items()}
     for name in ("tool", "target"):
         if name in before.sections:

@@ -30,7 +30,7 @@ class SurfaceChange:
 
 
 def surface_changes(package: tuple[Use, ...], before: Names, after: Names) -> tuple[SurfaceChange, ...]:
-    """Compare every use in both versions. What the older version lacks already is no drift."""
+    """Compare every use in both versions. What the older version lacks already is not a drift."""
     found: list[SurfaceChange] = []
     missing: set[Name] = set()
     for use in package:
@@ -125,7 +125,7 @@ def _misfit(arguments: ast.arguments, use: Use) -> str:
     known = {argument.arg for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]}
     refused = [name for name in use.keywords if name not in known] if arguments.kwarg is None else []
     if refused:
-        return f"the call names {', '.join(refused)}, which is no argument any more"
+        return f"the call names {', '.join(refused)}, which is not an argument any more"
     return "the call does not fit the signature"
 
 

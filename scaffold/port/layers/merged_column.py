@@ -15,7 +15,7 @@ PARAMETERS = (
 
 
 def build(arguments: Arguments, site: Site) -> Built:
-    """Return the parts, or one layer where the checkpoint holds the parts fused or their sizes are no list."""
+    """Return the parts, or one layer where the checkpoint holds the parts fused or their sizes are not a list."""
     bound = arguments.bind(PARAMETERS)
     columns, sizes = needed(bound, ("input_size", "output_sizes"))
     listed = _listed(sizes)

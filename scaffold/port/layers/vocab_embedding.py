@@ -10,6 +10,6 @@ PARAMETERS = (
 
 
 def build(arguments: Arguments, site: Site) -> Built:
-    """Return the plain embedding; the engine's padding of the vocabulary is no part of the checkpoint."""
+    """Return the plain embedding; the engine's padding of the vocabulary is not part of the checkpoint."""
     rows, columns = needed(arguments.bind(PARAMETERS), ("num_embeddings", "embedding_dim"))
     return Built(((None, f"nn.Embedding({rows}, {columns})"),))

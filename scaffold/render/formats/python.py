@@ -22,7 +22,7 @@ from scaffold.scratch import scratch_folder
 SUFFIXES = (".py",)
 
 # verl-omni's own settings; the rules it selects on top (E, UP, B, G) concern style that templates answer for. A comma
-# behind the last entry comes from a loop of a template, and is no wish for a line an entry.
+# behind the last entry comes from a loop of a template, and is not a wish for a line an entry.
 SETTINGS = """\
 line-length = 120
 target-version = "py310"

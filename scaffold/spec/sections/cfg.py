@@ -23,10 +23,10 @@ def fill(section: Section) -> None:
     upstream, origin = section.known("detail.cfg.parameters")
     scales, _ = section.known("answers.cfg.scales")
     recipe = section.sources.preset.value("cfg", "defaults") or {}
-    parameters = [{**entry, "default": recipe.get(entry["name"], entry["default"])} for entry in upstream or []]
+    defaults = {entry["name"]: recipe.get(entry["name"], entry["default"]) for entry in upstream or []}
     if recipe:
         origin += f"; preset {section.sources.preset.name}"
-    section.put("parameters", parameters, origin)
+    section.put("defaults", defaults, origin)
     for role, name in zip(("text_scale", "image_scale"), list(scales or {}), strict=False):
         section.put(role, name, "order of answers.cfg.scales")
     section.fact("interval", "detail.cfg.interval_parameter")
@@ -54,7 +54,6 @@ def _put_declared(section: Section) -> None:
     """Put the parameters that are fields of a request's sampling settings and not among its extra arguments."""
     facts = section.sources.report
     fields, extra = (facts.fact(f"answers.prompt.{name}").value or () for name in ("sampling_params", "extra_args"))
-    names = [entry["name"] for entry in section.values["parameters"]]
-    declared = [name for name in names if name in fields and name not in extra]
+    declared = [name for name in section.values["defaults"] if name in fields and name not in extra]
     if declared:
         section.put("declared", declared, section.known("answers.prompt.sampling_params")[1])

@@ -18,7 +18,7 @@ def fill(section: Section) -> None:
     """Put channels, patch side and the factor of the image autoencoder; the checkpoint's own values come first.
 
     Raises:
-        ScaffoldError: ``config.json`` is missing, or gives something that is no positive integer.
+        ScaffoldError: ``config.json`` is missing, or gives something that is not a positive integer.
         RefusedError: neither checkpoint nor source gives a value.
     """
     root = root_config(section)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from scaffold.spec.architecture import parameters
 from scaffold.spec.section import Section
 
 # Where the actor's names put the layers of the training module.
@@ -17,6 +20,7 @@ def fill(section: Section) -> None:
     section.put("targets", targets, "projections of the latent pathway")
     section.put("trainable", [suffix.strip("_")] if suffix else ["layers."], "parameters of the latent pathway")
     section.put("layer_prefixes", ["layers."], "name of the layer list in the training module")
+    section.put("linears", _linears(section), "shapes of the training module")
     section.preset("rank", 64)
     section.preset("alpha", 128)
     section.put("sync", *_sync(section))
@@ -24,6 +28,14 @@ def fill(section: Section) -> None:
         section.put("placeholder", "spare", section.known("answers.checkpoint.ignored")[1])
     elif section.values["sync"] == "fold" and _drops_heads_alone(section):
         section.put("placeholder", "plain", section.sources.headers_origin)
+
+
+def _linears(section: Section) -> list[str]:
+    """Names of the linear layers of the training module, ``*`` for the number of a layer."""
+    shapes = parameters(section.before["architecture"], section.before["latents"])
+    held = [name for name, shape in shapes.items() if name.endswith(".weight") and len(shape) == 2]
+    names = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name.removesuffix(".weight"), count=1) for name in held)
+    return [name for name in names if name != "embed_tokens"]
 
 
 def _sync(section: Section) -> tuple[str | None, str]:

@@ -31,6 +31,12 @@ DEFAULTS = {
 
 
 def fill(section: Section) -> None:
-    """Put every value of the recipe."""
+    """Put every value of the recipe; a picture is no larger than the positions of the model."""
     for key, value in DEFAULTS.items():
         section.preset(key, value)
+    latents = section.before.get("latents", {})
+    side = section.before.get("architecture", {}).get("position_table_side")
+    for key in ("height", "width") if side else ():
+        most = side * latents["downsample"] * latents["patch"]
+        if section.values[key] > most:
+            section.put(key, most, "positions of the model")

@@ -13,6 +13,7 @@ def fill(section: Section) -> None:
     section.put("version", report.upstream.version or f"from {report.upstream.label}", "version read")
     if report.task is not None:
         section.put("task", report.task, "flag --task")
+    _put_own(section)
     for key, fact in (
         ("registry_key", "detail.pipeline.registry_key"),
         ("module", "detail.pipeline.module"),
@@ -54,6 +55,20 @@ def fill(section: Section) -> None:
                 f"{report.upstream.pipeline}: {key.replace('_', ' ')} could not be established from its source",
                 hint="see `omni-scaffold inspect` for what is known; the rollout adapter cannot be rendered without it",
             )
+
+
+def _put_own(section: Section) -> None:
+    """Put what the pipeline does where a request does not ask: what comments of the knobs compare with."""
+    sizes, _ = section.known("detail.request.sizes")
+    packed, _ = section.known("detail.cfg.parameters")
+    written, _ = section.known("detail.cfg.combination")
+    scales, _ = section.known("answers.cfg.scales")
+    shift, origin = section.known("answers.scheduler.shift")
+    guidance = dict(scales or {}) | {e["name"]: e["default"] for e in packed or (written or {}).get("settings") or ()}
+    own = {f"recipe.{name}": value for name, value in (sizes or {}).items()} | {"schedule.shift": shift}
+    own |= {f"{section_}.defaults.{name}": v for section_ in ("cfg", "guidance") for name, v in guidance.items()}
+    section.put("guidance", list(guidance), origin)
+    section.put("own", {name: value for name, value in own.items() if value is not None}, origin)
 
 
 def _put_ported(section: Section) -> None:

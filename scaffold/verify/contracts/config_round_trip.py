@@ -19,7 +19,7 @@ def run(subject: Any) -> Measured:
     module = subject.new_module()
     config = subject.config
     if not hasattr(config, "save_pretrained") or not hasattr(config, "__dataclass_fields__"):
-        raise NotDrivableError("the configuration is no dataclass that saves itself; see weights-round-trip")
+        raise NotDrivableError("the configuration is not a dataclass that saves itself; see weights-round-trip")
     with tempfile.TemporaryDirectory() as folder:
         config.save_pretrained(folder)
         found = subject.config_class.from_model_path(folder)

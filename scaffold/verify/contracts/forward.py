@@ -18,7 +18,7 @@ PITFALLS = (39,)
 def run(subject: Any) -> Measured:
     """Call the module with both branches of a ragged batch; a module that never runs fails here, and only here.
 
-    One that needs what is not here is no fault of the package, nor one of which nobody has said what it takes.
+    One that needs what is not here is not a fault of the package, nor one of which nobody has said what it takes.
     """
     require_own_module(subject.training)
     try:

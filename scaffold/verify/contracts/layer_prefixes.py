@@ -27,7 +27,7 @@ def run(subject: Any) -> Measured:
         below = sorted({_layer(name, prefix) for name, _ in module.named_parameters() if name.startswith(prefix)})
         if not below and not subject.may_lack(prefix.rstrip(".")):
             problems.append(f"no parameter starts with {prefix!r}")
-        problems += [f"{layer} is no module of _no_split_modules" for layer in below if layer not in wrapped][:1]
+        problems += [f"{layer} is not a module of _no_split_modules" for layer in below if layer not in wrapped][:1]
     try:
         names = [name for name, p in adapted(subject).named_parameters() if ".lora_" in name]
     except NotDrivableError:

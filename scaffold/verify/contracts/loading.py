@@ -38,7 +38,7 @@ def run(subject: Any) -> Measured:
             if loaded[name].shape != state[name].shape or not same(loaded[name], state[name])
         ][:3]
         matrices = [name for name in state if state[name].ndim == 2]
-        # A weight of a layer: tables that can be computed are no loss.
+        # A weight of a layer: tables that can be computed are not loss.
         source = writer.names[([name for name in matrices if ".0." in name] or matrices)[-1]]
         layered = next((writer.names[name] for name in state if ".0." in name), source)
         surplus = layered.replace(".0.", ".90.", 1) if ".0." in layered else layered + "_surplus"

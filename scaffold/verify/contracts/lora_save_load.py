@@ -35,7 +35,7 @@ def run(subject: Any) -> Measured:
     own = type(module).load_lora_adapter.__module__.startswith(subject.name)
     forms: dict[str, Callable[[Any, Path], None]] = {"PEFT's": _as_peft}
     if own:
-        # verl-omni's loader reads neither: where the package keeps it, that is no fault of the package.
+        # verl-omni's loader reads neither: where the package keeps it, that is not a fault of the package.
         forms["verl-omni's export"] = _as_exported
         if hasattr(module, "save_lora_adapter"):
             forms["the package's"] = lambda module, folder: module.save_lora_adapter(str(folder))

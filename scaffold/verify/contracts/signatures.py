@@ -37,7 +37,7 @@ def run(subject: Any) -> Measured:
         compared += 1
         found = inspect.getattr_static(adapter, name)
         if not isinstance(found, classmethod):
-            problems.append(f"{adapter.__name__}.{name} is no classmethod, and adapters are never instantiated")
+            problems.append(f"{adapter.__name__}.{name} is not a classmethod, and adapters are never instantiated")
             continue
         problems += _differences(f"{adapter.__name__}.{name}", getattr(adapter, name), expected)
     if getattr(adapter, "__abstractmethods__", None):

@@ -19,7 +19,7 @@ _FLAGS = ("cfg_distilled", "guidance_distilled", "use_meanflow")
 
 
 def wrapper_of(names: Iterable[str], looked_for: tuple[str, ...] = (*WRAPPERS, *PREFIXES)) -> str | None:
-    """What stands in front of all names, or inside of some, and is no part of any model's own names."""
+    """What stands in front of all names, or inside of some, and is not part of any model's own names."""
     names = list(names)
     for part in looked_for:
         if (

@@ -72,7 +72,7 @@ class HeaderFiles:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ScaffoldError: it is no safetensors file.
+            ScaffoldError: it is not a safetensors file.
         """
         real = os.path.realpath(path)
         if real not in self.opened:

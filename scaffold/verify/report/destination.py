@@ -24,7 +24,7 @@ def write_report(report: VerifyReport, path: Path) -> None:
         path: ``.html`` for the page, ``.md`` for the section of a pull request.
 
     Raises:
-        ScaffoldError: another suffix, no such folder, something there that is no regular file, or the disk refused.
+        ScaffoldError: another suffix, no such folder, something there that is not a regular file, or the disk refused.
     """
     path = expanded(path)
     check_destination(path)
@@ -66,18 +66,20 @@ def check_destination(path: Path) -> None:
     """Raise where :func:`write_report` would, as far as can be told without writing.
 
     Raises:
-        ScaffoldError: another suffix, no such folder, or something at ``path`` that is no regular file.
+        ScaffoldError: another suffix, no such folder, or something at ``path`` that is not a regular file.
     """
     path = expanded(path)
     check_suffix(path)
     try:
         if not path.parent.is_dir():
-            raise ScaffoldError(f"cannot write the report {path}: {path.parent} is no folder", hint="create it first")
+            raise ScaffoldError(
+                f"cannot write the report {path}: {path.parent} is not a folder", hint="create it first"
+            )
         mode = path.stat().st_mode
     except FileNotFoundError:
         return
     except OSError as error:
         raise ScaffoldError(f"cannot write the report {path}: {error.strerror or error}") from error
     if not stat.S_ISREG(mode):
-        kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+        kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
         raise ScaffoldError(f"cannot write the report {path}: it is {kind}", hint="give another name")

@@ -81,7 +81,7 @@ def find_environment(version: str) -> Environment | str:
     folder = environment_folder(version)
     if is_overridden():
         found = Environment(folder, version)
-        return found if found.python.is_file() else f"${OVERRIDE} names {folder}, which is no virtual environment"
+        return found if found.python.is_file() else f"${OVERRIDE} names {folder}, which is not a virtual environment"
     command = build_command(version)
     if is_own(version):
         return _find_own(folder, version, command)

@@ -23,7 +23,7 @@ EXTENSIONS = (
 
 
 def processor_flags(cpuinfo: Path = CPUINFO) -> frozenset[str] | None:
-    """Flags of the first processor; None where this is no x86 or the system does not say."""
+    """Flags of the first processor; None where this is not an x86 or the system does not say."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return None
     with suppress(OSError):

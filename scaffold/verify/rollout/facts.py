@@ -68,7 +68,7 @@ def gather_facts(package: Package, environment: Environment, checkpoint: Path | 
 def _of_spec(sections: dict[str, Any]) -> dict[str, Any]:
     latents, prompt, cfg = sections.get("latents", {}), sections.get("prompt", {}), sections.get("cfg", {})
     tokens = {name: entry.get("text") for name, entry in sections.get("tokens", {}).items()}
-    defaults = {entry["name"]: entry["default"] for entry in cfg.get("parameters") or []}
+    defaults = cfg.get("defaults") or {}
     media = sections.get("media", {}).get("inputs") or []
     return {
         "downsample": latents.get("downsample"),
@@ -157,6 +157,6 @@ def raised(names: Iterable[str], defaults: Mapping[str, Any], neutral: float = 1
 
 
 def _guidance(name: str | None, scale: Any) -> dict[str, Any]:
-    """A scale of one or less is no guidance, so nothing can be compared with and without it."""
+    """A scale of one or less is not guidance, so nothing can be compared with and without it."""
     usable = name is not None and isinstance(scale, int | float) and scale > 1.0
     return {"name": name if usable else None, "scale": float(scale) if usable else None}

@@ -120,7 +120,7 @@ def read_pins(version: str, folder: Path | None = None) -> Pins:
     try:
         pins = _of(parse_toml(text))
     except (KeyError, TypeError, ValueError) as error:
-        raise ScaffoldError(f"{path} is no requirement set: {error}") from None
+        raise ScaffoldError(f"{path} is not a requirement set: {error}") from None
     if pins.version != version:
         raise ScaffoldError(f"{path} is the requirement set of vllm-omni {pins.version}")
     for requirement in (*pins.constraints, *_alone(pins)):
@@ -147,13 +147,13 @@ def _of(data: dict[str, Any]) -> Pins:
     probe = _texts(data["probe"])
     for name in probe:
         if not all(part.isidentifier() for part in name.split(".")):
-            raise ValueError(f"{name!r} is no name")
+            raise ValueError(f"{name!r} is not a name")
     return Pins(str(data["version"]), steps, constraints, probe)
 
 
 def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        raise TypeError(f"{value!r} is no list of texts")
+        raise TypeError(f"{value!r} is not a list of texts")
     return tuple(value)
 
 
@@ -169,7 +169,7 @@ def _alone(pins: Pins) -> Iterator[str]:
 
 
 def _order(version: str) -> tuple[Version, str]:
-    """By age; a file whose name is no version comes first."""
+    """By age; a file whose name is not a version comes first."""
     from packaging.version import InvalidVersion, Version
 
     try:

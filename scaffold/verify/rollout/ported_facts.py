@@ -20,7 +20,7 @@ FRAMES = 5
 def filled_guidance(sections: Mapping[str, Any]) -> dict[str, Any]:
     """Scales that VeRL-Omni sends with every request, as the package's launch script sets them."""
     cfg = sections.get("guidance", {})
-    defaults = {entry["name"]: entry["default"] for entry in cfg.get("defaults") or []}
+    defaults = cfg.get("defaults") or {}
     return {entry["name"]: defaults[entry["scale"]] for entry in cfg.get("filled") or [] if entry["scale"] in defaults}
 
 
@@ -89,7 +89,7 @@ def ported_facts(package: Package, checkpoint: Path | None = None) -> dict[str, 
     if refuses:
         raise NotEstablishedError(f"no request reaches a rollout: {refuses}")
     cfg, port, names, media = (sections.get(name, {}) for name in ("guidance", "port", "names", "media"))
-    defaults = {entry["name"]: entry["default"] for entry in cfg.get("defaults") or []}
+    defaults = cfg.get("defaults") or {}
     scale = defaults.get(cfg.get("scale"))
     neutral = 1.0 if cfg.get("neutral") is None else float(cfg["neutral"])
     neutral = max(neutral, float(cfg.get("above", neutral)))

@@ -45,7 +45,7 @@ def checked_version(text: str) -> str:
     try:
         return str(Version(text.strip()))
     except InvalidVersion:
-        raise ScaffoldError(f"{text!r} is no version of {DISTRIBUTION}", hint="give one such as 0.30.0") from None
+        raise ScaffoldError(f"{text!r} is not a version of {DISTRIBUTION}", hint="give one such as 0.30.0") from None
 
 
 def resolve(version: str, beside: Sequence[str] = ()) -> Pins:

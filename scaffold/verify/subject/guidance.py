@@ -108,7 +108,7 @@ def without_guidance(subject: Any) -> dict[str, Any]:
 
 def _recipe(subject: Any) -> dict[str, Any]:
     """The spec's values, which are not the pipeline's: only the rollout adapter brings them to upstream."""
-    return {entry["name"]: entry["default"] for entry in subject.spec.get("cfg", {}).get("parameters") or ()}
+    return dict(subject.spec.get("cfg", {}).get("defaults") or {})
 
 
 def step(subject: Any, settings: Any, index: int = 1) -> tuple[TwoBranches, Any, Any, tuple[Any, ...]]:

@@ -381,7 +381,7 @@ def _compare_held(
     gradients = strategy.gradients(root)
     lost = [name for name in trained if name not in gradients]
     if lost:
-        raise RuntimeError(f"{lost[0]} is no parameter of that name once sharded")
+        raise RuntimeError(f"{lost[0]} is not a parameter of that name once sharded")
     gradients[str(rank)] = found.detach()
     for name, expected in whole.found.items():
         if name.isdigit() and name != str(rank):

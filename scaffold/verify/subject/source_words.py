@@ -12,7 +12,7 @@ from scaffold.reading import read_text
 
 SAFETENSORS = ".safetensors"
 WEIGHTS = (SAFETENSORS, ".bin", ".pt", ".pth")  # all but the first are torch's own format
-_MOST_WORDS = 10_000_000  # larger numbers are no ids
+_MOST_WORDS = 10_000_000  # larger numbers are not ids
 _WEIGHTS = re.compile(r"[\w./-]+\.(safetensors|bin|pth?)")
 
 

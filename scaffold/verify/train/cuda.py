@@ -51,7 +51,7 @@ def find_cuda_environment(version: str) -> Environment | str:
     folder = folder_of(version)
     found = Environment(folder, version)
     if os.environ.get(OVERRIDE):
-        return found if found.python.is_file() else f"${OVERRIDE} names {folder}, which is no virtual environment"
+        return found if found.python.is_file() else f"${OVERRIDE} names {folder}, which is not a virtual environment"
     if not (folder / environments.MARKER).is_file():
         return (
             f"the environment of vllm-omni {version} for CUDA is not built; run: "

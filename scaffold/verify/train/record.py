@@ -145,7 +145,7 @@ def read_record(folder: Path, log: Path, problem: str | None, seconds: float) ->
                 sleeps.append(event)
             else:
                 batches[event.step] = event
-    # Validation before the first step is logged under 0 and is no training step.
+    # Validation before the first step is logged under 0 and is not training step.
     metrics = [
         (number, data) for number, data in read_metrics(folder / "metrics.jsonl") if "training/global_step" in data
     ]

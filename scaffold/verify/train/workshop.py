@@ -24,7 +24,7 @@ def build_workshop(folder: Path, checkout: Path, packages: list[Package]) -> Pat
     Nothing of the checkout or of a package's own tree is changed or written to, whatever links they hold.
 
     Raises:
-        ScaffoldError: one of them holds what is no plain file, or the registry of the checkout cannot be read.
+        ScaffoldError: one of them holds what is not a plain file, or the registry of the checkout cannot be read.
     """
     registry = folder / REGISTRY
     try:

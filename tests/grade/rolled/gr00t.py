@@ -36,7 +36,7 @@ def attach(pipeline):
     head.action_encoder = lambda actions, times, _: -velocity(actions, 1 - times / BUCKETS)
     head.model = lambda hidden_states, **_: hidden_states
     head.action_decoder = lambda output, _: output
-    # As in the engine: an object that is no module of torch holds the model.
+    # As in the engine: an object that is not a module of torch holds the model.
     model = torch.nn.ModuleDict({"action_head": head})
     pipeline.policy = SimpleNamespace(language_key="text", model=model, get_action=lambda _, options: act(options))
     pipeline.device = "cpu"

@@ -281,7 +281,7 @@ def test_a_package_of_full_parameters_has_one_variant(reference: Path) -> None:
     names = {given: [variant.name for variant in level.wanted_variants(given, full)] for given in ((), ("all",))}
     assert names == {(): ["full"], ("all",): ["full"]}
     assert [variant.name for variant in level.wanted_variants((), package)] == ["lora"]
-    with pytest.raises(ScaffoldError, match="trains full parameters, which is no variant 'resume'"):
+    with pytest.raises(ScaffoldError, match="trains full parameters, which is not a variant 'resume'"):
         level.wanted_variants(("full", "resume"), full)
 
 

@@ -30,7 +30,7 @@ from transformers import AutoTokenizer
 BEGIN_TOKEN = "<|im_start|>"
 END_TOKEN = "<|im_end|>"
 # A prompt that spells one of these out would reach the two sides as different tokens.
-MARKERS = ("<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>")
+MARKERS = ("<|im_start|>", "<|vision_end|>", "<|im_end|>", "<|vision_start|>")
 # No text at all, once stripped: the unconditional branch of training has none either.
 NEGATIVE_PROMPT = " "
 

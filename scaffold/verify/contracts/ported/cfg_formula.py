@@ -22,7 +22,7 @@ _FORMULAS = {
 def run(subject: Any) -> Measured:
     """The mean of each step shows the velocity that training makes of known branches."""
     section, guided = subject.spec.get("guidance", {}), subject.recording["guided"]
-    others = {entry["name"]: entry["default"] for entry in section.get("defaults", [])} | subject.recording["guidance"]
+    others = dict(section.get("defaults") or {}) | subject.recording["guidance"]
     several = "fewest" in section or (section.get("unconditional") or 1) > 1
     formula = _of_several(section, others) if several else _FORMULAS.get(section.get("formula") or "")
     if formula is None or not guided:

@@ -17,7 +17,7 @@ from scaffold.verify.subject.checkpoint import load
 def run(subject: Any) -> Measured:
     """Load a complete checkpoint and compare every parameter; then damaged ones.
 
-    A tensor that upstream's own loader has no use for is named in the log, and is no fault: released checkpoints hold
+    A tensor that upstream's own loader does not use is named in the log and is not a fault: released checkpoints hold
     such tensors.
     """
     module = subject.new_module(seed=1)  # other values than those by which the files were found out

@@ -31,7 +31,7 @@ def run(subject: Any) -> Measured:
         place = weights.weights_file(folder) if source.file else folder
         config = weights.EngineConfig(place, torch.float32)
         files: dict[str, Any] = {}
-        if subject.spec["port"].get("reads"):  # what the builder reads by itself is no table of its own
+        if subject.spec["port"].get("reads"):  # what the builder reads by itself is not a table of its own
             config.load_file = _kept(config.load_file, files)
             with weights.parameters_on_meta():
                 source.build(config)

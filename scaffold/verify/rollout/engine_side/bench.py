@@ -182,7 +182,7 @@ class EngineUnderTest:
 
     @property
     def unguided(self) -> Recipe:
-        """The recipe with every scale at what is no guidance.
+        """The recipe with every scale at what is not guidance.
 
         Raises:
             NotApplicable: the pipeline has no guidance.

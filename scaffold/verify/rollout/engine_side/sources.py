@@ -112,7 +112,7 @@ def install_package(root: Path, package: str) -> None:
     """Make ``package``, and the runtime beside it, come from ``root``, whatever else holds packages of that name."""
     folder = root.joinpath(*package.split("."))
     if not (folder / "__init__.py").is_file():
-        raise FileNotFoundError(f"{folder} is no package")
+        raise FileNotFoundError(f"{folder} is not a package")
     found = {package: folder, f"{package.rpartition('.')[0]}.{RUNTIME}": folder.with_name(RUNTIME)}
     present = {name: place for name, place in found.items() if (place / "__init__.py").is_file()}
     for name in present:

@@ -16,6 +16,6 @@ CHECKS = equality("guidance-off", "Guidance switched off on both sides", (29,))
 
 
 def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
-    """The scale that is no guidance."""
+    """The scale that is not guidance."""
     recipe = bench.unguided
     yield from bench.equal(CHECKS, bench.compare(bench.roll_out(recipe), recipe))

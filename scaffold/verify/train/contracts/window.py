@@ -9,7 +9,7 @@ from scaffold.verify.train.variants import Variant
 CHECK = Check(
     "window", "All requests, ranks and replicas of a step share one SDE window, and it moves", 0.0, "steps", (15,)
 )
-ENOUGH = 8  # steps after which one window for all of them is no coincidence
+ENOUGH = 8  # steps after which one window for all of them is not a coincidence
 
 
 def applies(variant: Variant) -> bool:

@@ -1,4 +1,4 @@
-"""Training gets the conditional inputs for both branches, which is no guidance; the rollout keeps its own."""
+"""Training gets the conditional inputs for both branches, which is not guidance; the rollout keeps its own."""
 
 from __future__ import annotations
 

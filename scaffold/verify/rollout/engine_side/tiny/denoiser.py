@@ -101,7 +101,7 @@ class PortedModule:
         """
         asked = self._asked(folder, dtype)
         found = {**taken_by(self.entry), **asked}
-        # What is nothing by default is no setting of a configuration: the engine's own arguments are of that kind.
+        # What is nothing by default is not a setting of a configuration: the engine's own arguments are of that kind.
         stated = {name: value for name, value in found.items() if value not in (None, "") and _plain(value)}
         stated = {name: value for name, value in stated.items() if name not in given}
         return {**shrunk(stated, DENOISER), **given}

@@ -17,7 +17,7 @@ def other_branch(error: BaseException, settings: Mapping[str, Any]) -> dict[str,
 
     Args:
         error: with its traceback.
-        settings: of the denoiser, by name; those that are no flags count for nothing.
+        settings: of the denoiser, by name; those that are not flags count for nothing.
     """
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.lineno is None:

@@ -52,7 +52,7 @@ _RULES: tuple[tuple[str, int | str], ...] = (
 
 
 def shrunk(settings: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
-    """Return small values in place of the given ones; what is no size of the model stays.
+    """Return small values in place of the given ones; what is not a size of the model stays.
 
     Args:
         settings: value of each setting as the model has it by default.
