@@ -131,9 +131,13 @@ def _harmless(topology: dict[str, Any]) -> bool:
     return all(re.fullmatch(r"[\w.-]+", text, re.ASCII) for text in texts)
 
 
-def recipe(section: Section, facts: Established) -> None:
-    """The published recipe's values; sizes and steps are the pipeline's own, where they are known."""
+def recipe(section: Section, facts: Established, weights: int | None = None) -> None:
+    """The published recipe's values; sizes and steps are the pipeline's own, where they are known.
+
+    ``weights`` are the bytes of the released ones.
+    """
     recipes.fill(section)
+    recipes.fit(section, weights, "layout of the released checkpoint")
     sizes, origin = section.known("detail.request.sizes")
     sizes = sizes or {}
     visual = facts.value("detail.media.kind") in VISUAL
@@ -151,6 +155,18 @@ def recipe(section: Section, facts: Established) -> None:
         section.put("sde_window_range", [low, max(steps // 2, size)], "the first half of the steps")
 
 
+def _routers(linears: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
+    """Linear layers beside a list of experts, which choose among them: an adapter there would change who is asked."""
+    beside = {path[:at] for path in linears for at, part in enumerate(path[:-2]) if "expert" in part}
+    return [path for path in linears if path[:-1] in beside]
+
+
+def _all_routers(target: str, linears: tuple[tuple[str, ...], ...], routers: list[tuple[str, ...]]) -> bool:
+    end = tuple(target.split("."))
+    named = [path for path in linears if path[-len(end) :] == end]
+    return bool(named) and all(path in routers for path in named)
+
+
 def lora(section: Section, port: Port | None, reached: bool) -> None:
     """Linear layers inside the layers; without lists of layers nothing is collected layer by layer.
 
@@ -161,7 +177,11 @@ def lora(section: Section, port: Port | None, reached: bool) -> None:
 
     layout = find_layout(port.source, port.entry, port.layer_classes) if port is not None else None
     origin = "the ported module"
-    section.put("targets", list(layout.targets) if layout else [], origin)
+    routers = _routers(layout.linears) if layout is not None else []
+    targets = [name for name in layout.targets if not _all_routers(name, layout.linears, routers)] if layout else []
+    section.put("targets", targets, origin)
+    if routers:
+        section.put("routers", sorted({path[-1] for path in routers}), origin)
     section.put("unnamed", [".".join(path) for path in layout.unnamed] if layout else [], origin)
     section.put("unread", list(layout.unread) if layout else [], origin)
     # A library's layers may hold more than is known here.

@@ -65,6 +65,13 @@ class Layout:
         """Path of the weights' index; None where the release has none."""
         return self.index or (f"{self.weights}.safetensors.index.json" if self.parts > 1 else None)
 
+    @property
+    def tokenizer(self) -> str | None:
+        """The one folder with a tokenizer, empty for that of the checkpoint; None where there is none or a choice."""
+        named = (file.rpartition("/") for file in self.files)
+        folders = {folder for folder, _, file in named if file.startswith("tokenizer") or file == "spiece.model"}
+        return folders.pop() if len(folders) == 1 else None
+
     def headers(self) -> CheckpointHeaders:
         """Names, dtypes and shapes of the weights."""
         from scaffold.checkpoint import read_manifest

@@ -9,6 +9,7 @@ from typing import Any
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN, launch
 from scaffold.grade.established import FORMULAS, Established
+from scaffold.grade.layout import layouts
 from scaffold.grade.loading import find_loading
 from scaffold.grade.missing import Missing, find_missing
 from scaffold.grade.needs import find_needs
@@ -54,7 +55,9 @@ def build_ported_spec(
     sections = builder.sections
     builder.fill("media", partial(launch.media, facts=facts))
     builder.fill("deploy", partial(launch.deploy, facts=facts, source=source))
-    builder.fill("recipe", partial(launch.recipe, facts=facts))
+    layout = None if request.headers else layouts().get(str(request.report.value("detail.pipeline.registry_key")))
+    weights = sum(tensor.nbytes for tensor in layout.headers().tensors.values()) if layout is not None else None
+    builder.fill("recipe", partial(launch.recipe, facts=facts, weights=weights))
     builder.fill("lora", partial(launch.lora, port=port, reached=loading.held))
     builder.fill_with(docs)
     missing = find_missing(facts, request.names.model, recording, loading)
@@ -76,11 +79,20 @@ def build_ported_spec(
     known = {key: sections["schedule"].get(key) for key in ("steps", "shift", "direction")}
     sections["schedule"] = {"established": established, **known}
     sections["checkpoint"] = _checkpoint(facts)
+    if weights is not None:
+        sections["checkpoint"]["bytes"] = weights
+    if layout is not None and sections["names"].get("repository") is None:
+        sections["names"]["repository"] = layout.repository
+        builder.provenance["names.repository"] = "layout of the released checkpoint"
+    if layout is not None and layout.tokenizer is not None:
+        sections["names"]["tokenizer"] = layout.tokenizer
+        builder.provenance["names.tokenizer"] = "layout of the released checkpoint"
     sections["loading"] = loading.section()
     sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
     sections["recording"] = recording.section()
     for name in ("media", "deploy", "lora"):
         sections[name] = sections.pop(name)  # in the file they stand behind what the package is
+    sections["target"]["smoke_runner"] = None  # its smoke test asks for a checkpoint, which no CI has
     sections["cfg"].pop("defaults", None)  # requests bring those of [guidance]
     for name in ("config_class", "layer_class"):
         del sections["names"][name]

@@ -44,11 +44,14 @@ def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Pat
         console.save_svg(str(svg), title="omni-scaffold new")
 
 
+NEVER_RUN = ("never run", "released weights, their tokenizer, a whole training, more than one GPU")
+
+
 def _facts(result: NewResult) -> list[tuple[str, str]]:
     spec = result.spec
     loads = [("checkpoint", result.filled)] if result.filled is not None else []
     if is_ported(spec):
-        return [("grade", grade_of(spec)), ("because", str(spec.value("grade.reason"))), *loads]
+        return [("grade", grade_of(spec)), ("because", str(spec.value("grade.reason"))), *loads, NEVER_RUN]
     rules = spec.value("checkpoint.rules") or []
     counts = {op: sum(rule["op"] == op for rule in rules) for op in ("rename", "split", "join", "drop")}
     remap = ", ".join(f"{n} {op}{'' if n == 1 else 's'}" for op, n in counts.items() if n or op in ("rename", "drop"))
@@ -62,6 +65,7 @@ def _facts(result: NewResult) -> list[tuple[str, str]]:
         ("key remap", remap),
         ("trained", trained(spec)),
         *loads,
+        NEVER_RUN,
     ]
 
 

@@ -42,9 +42,15 @@ def derive_names(model: str, algorithm: str = "flow_grpo") -> Names:
         model=model,
         package=f"{model}_{algorithm}",
         prefix=prefix,
-        architecture=f"Omni{prefix}ForConditionalGeneration",
+        architecture=architecture_of(prefix),
         algorithm=algorithm,
     )
+
+
+def architecture_of(prefix: str) -> str:
+    """Return the registry's string of a class prefix; a model that is called Omni is so once."""
+    omni = "" if prefix.lower().startswith("omni") else "Omni"
+    return f"{omni}{prefix}ForConditionalGeneration"
 
 
 def camel_case(name: str) -> str:

@@ -66,7 +66,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "batches": "none",
     },
     "cfg": {"declared": []},
-    "names": {"folder": None},
+    "names": {"folder": None, "tokenizer": None},
     "prompt": {
         "prefix": None,
         "suffix": None,
@@ -77,6 +77,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     },
     "latents": {"sizes": []},
     "lora": {"placeholder": "unused"},
+    "recipe": {"tensor_parallel": 1, "offload": True},
     "tiny": {},
     "docs": {"memory": None, "step": None},
     "checkpoint": {

@@ -70,6 +70,8 @@ PATTERNS: Mapping[str, str] = {
     "checkpoint.*_config": "a list of tables",
     "checkpoint.bytes": "a whole number",
     "lora.linears": "a list of text",
+    "lora.routers": "a list of text",
+    "recipe.offload": "true or false",
     "docs.*": "text",
 }
 
@@ -91,7 +93,7 @@ def require_kinds(sections: Mapping[str, Mapping[str, Any]], source: str) -> Non
 
 @functools.lru_cache(maxsize=1024)
 def _kind_of(section: str, key: str) -> str | None:
-    if section == "recipe":
+    if section == "recipe" and key != "offload":
         from scaffold.spec.sections.recipe import DEFAULTS
 
         return _kind_like(DEFAULTS[key]) if key in DEFAULTS else None

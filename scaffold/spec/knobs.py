@@ -139,6 +139,8 @@ KNOBS: Mapping[str, Knob] = {
     ),
     "recipe.max_prompt_length": Knob("tokens of a prompt; longer ones are left out", _count, "a positive integer"),
     "recipe.gpus": Knob("GPUs of the one machine", _count, _COUNT),
+    "recipe.tensor_parallel": Knob("GPUs that share one engine of the rollout; a divisor of the GPUs", _count, _COUNT),
+    "recipe.offload": Knob("true keeps training's weights on the CPU during rollouts: slow", _flag, "true or false"),
     "recipe.reward_model": Knob("model that scores the images, from the Hub", _text, "a text"),
     "recipe.reward_gpus": Knob("tensor parallel size of that model", _count, _COUNT),
     "recipe.reward_file": Knob("file of a reward function of your own", _text, "a path"),

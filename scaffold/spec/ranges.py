@@ -89,6 +89,9 @@ def _batches(spec: IntegrationSpec) -> Wrong:
     if batch % mini:
         yield "recipe.mini_batch_size", f"a divisor of the {batch} prompts of a step"
     images = mini * group
+    parallel = spec.value("recipe.tensor_parallel")
+    if parallel is not None and gpus % parallel:
+        yield "recipe.tensor_parallel", f"a divisor of the {gpus} GPUs"
     if images % gpus:
         yield "recipe.gpus", f"a divisor of the {images} images of an update"
     elif images // gpus % micro:

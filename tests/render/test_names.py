@@ -2,6 +2,7 @@ import pytest
 
 from scaffold.errors import ScaffoldError
 from scaffold.render import derive_names
+from scaffold.spec.sections.names import spelled_like
 
 
 def test_all_names_follow_from_the_model() -> None:
@@ -14,6 +15,23 @@ def test_all_names_follow_from_the_model() -> None:
 @pytest.mark.parametrize(("model", "prefix"), [("sd3", "Sd3"), ("a_1_b", "A1B"), ("x" * 64, "X" + "x" * 63)])
 def test_prefix_is_camel_case(model: str, prefix: str) -> None:
     assert derive_names(model).prefix == prefix
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "architecture"),
+    [
+        ("omnigen2", "OmniGen2Pipeline", "OmniGen2ForConditionalGeneration"),
+        ("omnigen2_edit", "OmniGen2Pipeline", "OmniGen2EditForConditionalGeneration"),
+        ("bagel", "BagelPipeline", "OmniBagelForConditionalGeneration"),
+        ("mine", "BagelPipeline", "OmniMineForConditionalGeneration"),
+        ("sd3", None, "OmniSd3ForConditionalGeneration"),
+    ],
+)
+def test_classes_are_spelled_like_the_pipeline_and_omni_stands_once(
+    model: str, key: str | None, architecture: str
+) -> None:
+    names = derive_names(model)
+    assert names.architecture.replace(names.prefix, spelled_like(names.prefix, key)) == architecture
 
 
 HOSTILE = [

@@ -104,6 +104,7 @@ rollout=(
     actor_rollout_ref.rollout.load_format=safetensors
     actor_rollout_ref.rollout.layered_summon=True
     actor_rollout_ref.rollout.enforce_eager=True
+    ++actor_rollout_ref.rollout.enable_prefix_caching=False
     actor_rollout_ref.rollout.rollout_attn_backend=TORCH_SDPA
     actor_rollout_ref.rollout.calculate_log_probs=True
     +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$DEPLOY_CONFIG"

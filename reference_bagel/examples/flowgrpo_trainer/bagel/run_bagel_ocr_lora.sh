@@ -25,6 +25,7 @@ DEPLOY_CONFIG=${DEPLOY_CONFIG:-"$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/ba
 NUM_GPUS=${NUM_GPUS:-4}
 CHECKPOINTED_LAYERS=${CHECKPOINTED_LAYERS:-True}
 OFFLOAD=${OFFLOAD:-False}
+# GPUs that share one engine of the rollout.
 ROLLOUT_TP=1
 REWARD_TP=$((NUM_GPUS < 4 ? NUM_GPUS : 4))
 MAX_PROMPT_LENGTH=256
@@ -75,6 +76,7 @@ rollout=(
     actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16
     actor_rollout_ref.rollout.load_format=safetensors
     actor_rollout_ref.rollout.layered_summon=True
+    ++actor_rollout_ref.rollout.enable_prefix_caching=False
     actor_rollout_ref.rollout.rollout_attn_backend=TORCH_SDPA
     actor_rollout_ref.rollout.calculate_log_probs=True
     +actor_rollout_ref.rollout.engine_kwargs.vllm_omni.deploy_config="$DEPLOY_CONFIG"
