@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
+
+import tomli
 
 # What TOML promises, and all that a setting, a size or a token needs.
 BITS = 64
@@ -30,8 +33,6 @@ def parse_toml(text: str) -> dict[str, Any]:
     Raises:
         MalformedError: says why there is none.
     """
-    import tomli
-
     return dict(_parsed(lambda: tomli.loads(text)))
 
 
@@ -41,8 +42,6 @@ def parse_json(text: str | bytes) -> Any:
     Raises:
         MalformedError: says why there is none.
     """
-    import json
-
     return _parsed(lambda: json.loads(text))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 
 PACKAGE_ROOT = Path(__file__).resolve().parent
@@ -52,8 +53,6 @@ def install_command(extra: str) -> str:
 
     It names the libraries: the distribution itself is on no package index, where anybody may take its name.
     """
-    from importlib import metadata
-
     from packaging.requirements import Requirement
 
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from scaffold.checkpoint.headers import CheckpointHeaders
 from scaffold.checkpoint.local import Progress, read_local
 from scaffold.errors import ScaffoldError
+from scaffold.progress import progress_bar
 
 _REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@[\w./-]+)?", re.ASCII)
 _LONGEST = 96
@@ -33,8 +34,6 @@ def read_checkpoint(location: str | Path, *, progress: Progress | None = None) -
         ScaffoldError: nothing there, pickled weights only, or damaged or hostile files.
     """
     if progress is None:
-        from scaffold.progress import progress_bar
-
         with progress_bar(str(location)) as report:
             return read_checkpoint(location, progress=report)
     text = str(location)

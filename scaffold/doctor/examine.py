@@ -12,11 +12,18 @@ from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from scaffold import child_process, git
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
 from scaffold.resources import install_command
+from scaffold.upstream.at_hand import at_hand, damaged
+from scaffold.upstream.locate import DEFAULT_VERSION
+from scaffold.verify.rollout.environment import Environment, build_command, environment_folder, find_environment
+from scaffold.verify.rollout.pins import known_versions
+from scaffold.verify.train.sources import verl_checkout
 
 if TYPE_CHECKING:
     from scaffold.target import Checkout
@@ -63,8 +70,6 @@ def examine(checkout: Checkout | None) -> list[Finding]:
     Args:
         checkout: verl-omni whose pins count; None for what holds without one.
     """
-    from scaffold.upstream.locate import DEFAULT_VERSION
-
     pin = checkout.vllm_omni_pin if checkout is not None else None
     return [
         _python(),
@@ -87,8 +92,6 @@ def to_json(findings: list[Finding]) -> dict[str, Any]:
 
 def versions_needed(checkout: Checkout | None) -> list[str]:
     """Versions of vllm-omni whose environments are wanted: the checkout's pin, else all that are described."""
-    from scaffold.verify.rollout.pins import known_versions
-
     pin = checkout.vllm_omni_pin if checkout is not None else None
     return known_versions() if pin is None else [pin]
 
@@ -155,7 +158,6 @@ def _build(version: str) -> str:
 
 
 def _vllm_omni(asked: str | None, read: str) -> Iterator[Finding]:
-    from scaffold.upstream.at_hand import at_hand, damaged
     from scaffold.upstream.versions import fits
 
     version, needed = _installed("vllm-omni"), "training; nothing of omni-scaffold imports it"
@@ -188,9 +190,6 @@ def _verl_omni(checkout: Checkout | None) -> Finding:
 
 def _verl(checkout: Checkout | None) -> Finding:
     """verl in ``$VERL_SRC`` beside the pin, else the one that an environment holds."""
-    from scaffold.verify.rollout.environment import environment_folder
-    from scaffold.verify.train.sources import verl_checkout
-
     name, needed = "verl", "verify --level train"
     try:
         source = verl_checkout(checkout)
@@ -206,8 +205,6 @@ def _verl(checkout: Checkout | None) -> Finding:
 
 
 def _environment(version: str) -> Finding:
-    from scaffold.verify.rollout.environment import Environment, build_command, environment_folder, find_environment
-
     name, needed = f"environment-{version}", "verify --level rollout and --level train"
     found = find_environment(version)
     if isinstance(found, Environment):
@@ -250,9 +247,6 @@ def _cache() -> Finding:
 
 def _hub() -> Finding:
     """Whether the Hub answers anything at all; any answer of a server will do."""
-    from urllib.error import HTTPError
-    from urllib.request import Request, urlopen
-
     address = os.environ.get("HF_ENDPOINT") or HUB
     name, needed = "hub", "--checkpoint OWNER/NAME"
     if importlib.util.find_spec("huggingface_hub") is None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import RefusedError, ScaffoldError
+from scaffold.grade import COMPLETE, UNPROVEN
+from scaffold.grade.established import Established
+from scaffold.grade.noise_levels import noise_levels
+from scaffold.grade.ported_spec import build_ported_spec
+from scaffold.grade.proof import is_proven, not_run
+from scaffold.grade.scheduler_module import port_scheduler
+from scaffold.source.modules import ModuleGraph
 from scaffold.source.syntax import walk_tree
+from scaffold.spec import build_spec
+from scaffold.spec.derived import digests
+from scaffold.spec.preset import EMPTY, PresetError
 
 if TYPE_CHECKING:
     from scaffold.inspect.report import Report
@@ -38,8 +49,6 @@ def specify(request: SpecRequest, source: UpstreamSource, ported: Graded | None 
         ScaffoldError: the checkpoint at hand is not the one that a preset describes, or cannot be read; a preset of
             the team cannot be used.
     """
-    from scaffold.spec.preset import EMPTY, PresetError
-
     try:
         return compose(request, source)
     except PresetError:
@@ -64,11 +73,6 @@ def compose(request: SpecRequest, source: UpstreamSource) -> Graded:
         ScaffoldError: neither checkpoint nor preset gives headers, or the checkpoint lacks what the pipeline loads.
         RefusedError: something that no template can leave open is unknown, or the task asks for what no block has.
     """
-    from scaffold.grade import COMPLETE, UNPROVEN
-    from scaffold.grade.proof import is_proven, not_run
-    from scaffold.spec import build_spec
-    from scaffold.spec.derived import digests
-
     spec = build_spec(request)
     proven = is_proven(request, source)
     grade = {"value": COMPLETE} if proven else {"value": UNPROVEN, "reason": not_run(request)}
@@ -79,8 +83,6 @@ def compose(request: SpecRequest, source: UpstreamSource) -> Graded:
 
 def specify_ported(request: SpecRequest, source: UpstreamSource, reason: str, ported: Graded | None = None) -> Graded:
     """Return the partial spec, with the denoiser ported where the source says which class it is."""
-    from scaffold.grade.ported_spec import build_ported_spec
-
     port: Port | None
     denoiser: tuple[str, str] | None
     if ported is not None and ported.port is not None:
@@ -94,10 +96,6 @@ def specify_ported(request: SpecRequest, source: UpstreamSource, reason: str, po
 
 def _with_scheduler(port: Port | None, source: UpstreamSource, report: Report) -> Port | None:
     """Port the scheduler class of the source that makes the schedule, so that the text is there when it is rendered."""
-    from scaffold.grade.established import Established
-    from scaffold.grade.noise_levels import noise_levels
-    from scaffold.grade.scheduler_module import port_scheduler
-
     section = noise_levels(Established(report, port))
     if port is None or section.get("source") != "source":
         return port
@@ -116,7 +114,6 @@ def port_of(
     """
     from scaffold.port import port_denoiser
     from scaffold.port.held import find_denoiser_class, holding_attribute
-    from scaffold.source.modules import ModuleGraph
 
     graph = ModuleGraph(source)
     constants = report.value("detail.model.constants")
@@ -174,8 +171,6 @@ def stacked_rows(report: Report) -> list[tuple[str, str, str | int]]:
 
 def extra_methods(graph: ModuleGraph, report: Report, denoiser: Defined) -> tuple[str, ...]:
     """Return methods of the denoiser's classes that the pipeline calls beside ``forward``."""
-    import ast
-
     from scaffold.port.held import loop_methods
     from scaffold.port.names import Defined, Scope
 

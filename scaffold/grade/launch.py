@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.grade.established import Established
 from scaffold.grade.rollout_setup import put_rollout_setup
+from scaffold.port.counts import layer_counts
+from scaffold.port.linears import find_layout
 from scaffold.spec.section import Section
 from scaffold.spec.sections import recipe as recipes
 
@@ -172,9 +174,6 @@ def lora(section: Section, port: Port | None, reached: bool) -> None:
 
     ``reached`` says whether the rollout adapter knows where the engine keeps the denoiser.
     """
-    from scaffold.port.counts import layer_counts
-    from scaffold.port.linears import find_layout
-
     layout = find_layout(port.source, port.entry, port.layer_classes) if port is not None else None
     origin = "the ported module"
     routers = _routers(layout.linears) if layout is not None else []

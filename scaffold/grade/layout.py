@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import tomli
+
+from scaffold.checkpoint import read_manifest
 from scaffold.reading import read_text
 from scaffold.resources import presets_root
 
@@ -74,16 +77,12 @@ class Layout:
 
     def headers(self) -> CheckpointHeaders:
         """Names, dtypes and shapes of the weights."""
-        from scaffold.checkpoint import read_manifest
-
         return read_manifest(presets_root() / "manifests" / self.manifest)
 
 
 @cache
 def layouts() -> dict[str, Layout]:
     """Return what is known of each release, by the pipeline's registry key."""
-    import tomli
-
     found = {}
     for path in sorted((presets_root() / "layouts").glob("*.toml")):
         values = tomli.loads(read_text(path))

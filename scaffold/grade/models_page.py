@@ -7,8 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scaffold.grade import COMPLETE, PARTIAL, REFUSED, UNPROVEN
+from scaffold.grade import COMPLETE, PARTIAL, REFUSED, UNPROVEN, grade_of, specify
+from scaffold.grade.layout import layouts
+from scaffold.grade.proof import agreements, proofs
+from scaffold.inspect.table import registered_classes
+from scaffold.render import derive_names
 from scaffold.render.names import model_name
+from scaffold.spec import SpecRequest
+from scaffold.target import default_profile
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report
@@ -76,7 +82,6 @@ class Row:
 def rows(source: UpstreamSource) -> Iterator[Row]:
     """Yield a row for each class that a version registers, in the order of its registry."""
     from scaffold.inspect import inspect_pipeline
-    from scaffold.inspect.table import registered_classes
 
     for key in registered_classes(source):
         yield row(key, inspect_pipeline(source, key), source)
@@ -84,11 +89,6 @@ def rows(source: UpstreamSource) -> Iterator[Row]:
 
 def row(key: str, report: Report, source: UpstreamSource) -> Row:
     """Return what `new` would make of one pipeline."""
-    from scaffold.grade import grade_of, specify
-    from scaffold.render import derive_names
-    from scaffold.spec import SpecRequest
-    from scaffold.target import default_profile
-
     verdict, evidence = report.verdict, report.fact("verdict.path").evidence
     place = f"{evidence[0].file}:{evidence[0].line}" if evidence else ""
     if verdict["path"] != "non_diffusers":
@@ -135,8 +135,6 @@ def _complete(entries: list[Row]) -> Iterator[str]:
 
 def _checkpoints(entries: list[Row]) -> Iterator[str]:
     """What is known of the checkpoint of each complete pipeline, and who says so."""
-    from scaffold.grade.layout import layouts
-
     yield _LAYOUTS
     yield ""
     for entry in entries:
@@ -154,8 +152,6 @@ def _checkpoints(entries: list[Row]) -> Iterator[str]:
 
 def _other_releases() -> Iterator[str]:
     """What tests have run with other releases."""
-    from scaffold.grade.proof import proofs
-
     yield "With other releases of vllm-omni, tests have run both levels of `verify` on:"
     yield ""
     yield "| vllm-omni | pipelines |"
@@ -174,8 +170,6 @@ def _table(entries: list[Row]) -> Iterator[str]:
 
 def _unproven(entries: list[Row]) -> Iterator[str]:
     """The pipelines of which nothing is left to write, with what was compared and what verl-omni lacks."""
-    from scaffold.grade.proof import agreements
-
     yield "| pipeline | denoiser | module | loop | log-prob | why it is not complete | place |"
     yield "|---|---|---|---|---|---|---|"
     for entry in entries:
@@ -194,8 +188,6 @@ def _unproven(entries: list[Row]) -> Iterator[str]:
 
 
 def _partial(entries: list[Row]) -> Iterator[str]:
-    from scaffold.grade.proof import agreements
-
     yield "| pipeline | denoiser | why it is not complete | to write | needs of verl-omni |"
     yield "|---|---|---|---|---|"
     for entry in entries:

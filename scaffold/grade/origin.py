@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.upstream import locate
 
 if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
@@ -32,8 +33,6 @@ def origin_of(spec: IntegrationSpec) -> UpstreamSource:
     Raises:
         ScaffoldError: it cannot be had, or what has its number now is other code than was ported.
     """
-    from scaffold.upstream import locate
-
     version: Any = spec.value("upstream.version")
     if not isinstance(version, str) or version.startswith("from "):
         raise ScaffoldError(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.grade.models_page import row as grade_row
 from scaffold.inspect.table import inspect_all, row
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ def overview(
 
 def graded_row(report: Report, source: UpstreamSource) -> dict[str, Any]:
     """One pipeline's row."""
-    from scaffold.grade.models_page import row as grade_row
-
     found = row(report, source)
     found["modality"] = report.fact("detail.media.kind").value
     found["media"] = report.fact("detail.media.inputs").value

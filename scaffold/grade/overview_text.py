@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
+from rich.text import Text
+
 from scaffold.console import said
 from scaffold.grade import COMPLETE, PARTIAL, REFUSED, UNPROVEN
 from scaffold.grade.models_page import DIFFUSERS
+from scaffold.inspect.report_console import report_console
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -33,8 +37,6 @@ def print_overview(table: dict[str, Any], label: str, console: Console | None = 
         console: where to print; standard output by default.
     """
     if console is None:
-        from scaffold.inspect.report_console import report_console
-
         console = report_console()
     counts = table["upstream"]
     named = f"{len(table['pipelines'])} pipelines under {counts['registry_keys']} keys"
@@ -48,9 +50,6 @@ def print_overview(table: dict[str, Any], label: str, console: Console | None = 
 
 
 def _table(rows: list[dict[str, Any]], *, wide: bool) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("pipeline", "makes", "prompt", "guidance"):
         table.add_column(name, no_wrap=name != "prompt", overflow="fold")

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import tomli
+
+from scaffold.grade.origin import digest
 from scaffold.reading import read_text
 from scaffold.resources import presets_root
+from scaffold.target import default_profile
 
 if TYPE_CHECKING:
     from scaffold.spec import SpecRequest
@@ -25,8 +29,6 @@ def is_proven(request: SpecRequest, source: UpstreamSource, ported: Iterable[str
         source: the version of vllm-omni; other code under the same version was not run.
         ported: files that a denoiser was ported from, beside those of the pipeline's folder.
     """
-    from scaffold.target import default_profile
-
     recorded = proofs().get(request.report.upstream.version or "", {}).get(_key(request))
     if recorded is None or request.profile.name != default_profile().name:
         return False
@@ -52,8 +54,6 @@ def digest_of_code(source: UpstreamSource, modules: Iterable[str], ported: Itera
         modules: of the pipeline, and of the pipelines above it in other folders.
         ported: files beside those of the folders.
     """
-    from scaffold.grade.origin import digest
-
     folders = [module.replace(".", "/").rpartition("/")[0] for module in modules]
     return digest(source, {*(file for folder in folders for file in source.files(f"{folder}/")), *ported})
 
@@ -163,7 +163,5 @@ def proofs() -> dict[str, dict[str, str]]:
 
 @cache
 def _table(file: str) -> dict[str, dict[str, Any]]:
-    import tomli
-
     data = tomli.loads(read_text(presets_root() / "proofs" / file))
     return {str(version): dict(pipelines) for version, pipelines in data.items()}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scaffold.errors import ScaffoldError
 from scaffold.grade.established import Established
+from scaffold.grade.replaced_update import is_own_loop, replaced_update
 
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
@@ -73,8 +75,6 @@ def find_recording(facts: Established, source: UpstreamSource | None = None) -> 
         if ported is not None:
             return Recording(CONSTRUCTED, ported=ported, calls=calls)
     if source is not None:
-        from scaffold.grade.replaced_update import replaced_update
-
         replaced = replaced_update(facts, source)
         if isinstance(replaced, dict):
             return Recording(UPDATE, ported=replaced, calls=calls)
@@ -92,8 +92,6 @@ def _calls(facts: Established, source: UpstreamSource | None) -> bool:
         return False
     if facts.value("answers.denoiser.method") is not None:
         return True
-    from scaffold.grade.replaced_update import is_own_loop
-
     return source is not None and port.kept is not None and is_own_loop(facts, source)
 
 
@@ -112,7 +110,6 @@ def _told_differences(facts: Established, arguments: set[str]) -> bool:
 
 def _ported(facts: Established) -> dict[str, Any] | None:
     """The method that makes the scheduler, with a scheduler of ours that follows it in its place."""
-    from scaffold.errors import ScaffoldError
     from scaffold.port.method import port_method
 
     made, text = facts.value("detail.construction.statement"), facts.value("detail.construction.method")

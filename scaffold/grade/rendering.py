@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
 from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN
+from scaffold.grade.decide import port_of
+from scaffold.grade.expressions import is_guidance, is_plain
+from scaffold.grade.launch_values import RULES
+from scaffold.grade.noise_levels import KINDS
 from scaffold.grade.origin import origin_of
+from scaffold.grade.scheduler_module import port_scheduler
+from scaffold.inspect import EDIT
+from scaffold.spec.ranges import require_ranges
+from scaffold.spec.validate import is_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,11 +33,6 @@ def validate_ported(spec: IntegrationSpec, source: str = "the spec") -> None:
     Raises:
         ScaffoldError: names the key and what it may be.
     """
-    from scaffold.grade.expressions import is_guidance
-    from scaffold.grade.launch_values import RULES
-    from scaffold.inspect import EDIT
-    from scaffold.spec.ranges import require_ranges
-    from scaffold.spec.validate import is_date
 
     def require(key: str, fits: bool, wanted: str) -> None:
         if not fits:
@@ -91,9 +94,6 @@ def validate_ported(spec: IntegrationSpec, source: str = "the spec") -> None:
 
 def _require_levels(spec: IntegrationSpec, require: Callable[[str, bool, str], None]) -> None:
     """Check the section of the noise levels: its expressions become source text."""
-    from scaffold.grade.expressions import is_plain
-    from scaffold.grade.noise_levels import KINDS
-
     require("levels.kind", spec.value("levels.kind") in (*KINDS, None), f"one of {', '.join(KINDS)}, or absent")
     for key in ("text", "levels"):
         value = spec.value(f"levels.{key}")
@@ -129,8 +129,6 @@ def scheduler_text(spec: IntegrationSpec, port: Port | None) -> str | None:
     Raises:
         ScaffoldError: it has to be ported again, and the recorded version of vllm-omni cannot be had.
     """
-    from scaffold.grade.scheduler_module import port_scheduler
-
     module, name = spec.value("levels.module"), spec.value("levels.class")
     if spec.value("levels.source") != "source" or not isinstance(module, str) or not isinstance(name, str):
         return None
@@ -140,7 +138,6 @@ def scheduler_text(spec: IntegrationSpec, port: Port | None) -> str | None:
 
 
 def _ported_again(spec: IntegrationSpec) -> Port:
-    from scaffold.grade.decide import port_of
     from scaffold.inspect import inspect_pipeline
 
     source = origin_of(spec)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from scaffold.errors import ScaffoldError
 from scaffold.grade.established import Established
+from scaffold.port.slicing import methods_named
+from scaffold.source.modules import ModuleGraph
 from scaffold.source.syntax import walk_tree
 
 if TYPE_CHECKING:
@@ -26,9 +29,7 @@ def replaced_update(facts: Established, source: UpstreamSource) -> dict[str, Any
     the adapter binds it on the instance that the pipeline holds. ``function``: the pipeline calls it by the global name
     ``function`` of ``module``, where the adapter puts its own while a request runs.
     """
-    from scaffold.errors import ScaffoldError
     from scaffold.port.region import port_region
-    from scaffold.source.modules import ModuleGraph
 
     parts, text = facts.value("detail.region.parts"), facts.value("detail.region.method")
     if parts is None or text is None:
@@ -61,7 +62,6 @@ def is_own_loop(facts: Established, source: UpstreamSource) -> bool:
     """Whether the denoising loop stands in the pipeline's class, or in one that it inherits from."""
     from scaffold.port.building import owners_of
     from scaffold.port.held import pipeline_class
-    from scaffold.source.modules import ModuleGraph
 
     file, _, line = str(facts.value("detail.scheduler.loop_location") or "").rpartition(":")
     graph = ModuleGraph(source)
@@ -76,7 +76,6 @@ def _holder(
     from scaffold.port.building import owners_of
     from scaffold.port.held import pipeline_class
     from scaffold.port.names import Defined
-    from scaffold.port.slicing import methods_named
 
     pipeline = pipeline_class(graph, facts.report)
     if pipeline is None:

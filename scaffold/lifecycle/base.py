@@ -14,6 +14,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
+from scaffold.git import versions
+from scaffold.lifecycle.merge_spec import REPRODUCED
+from scaffold.new import render_files
 from scaffold.plan.state import FileState
 
 if TYPE_CHECKING:
@@ -47,8 +50,6 @@ class Bases:
         return None
 
     def _candidates(self, path: str) -> Iterator[bytes]:
-        from scaffold.git import versions
-
         if path in self._rendered:
             yield self._rendered[path]
         yield from versions(self._package.root, path)
@@ -61,8 +62,6 @@ class Bases:
 
     @cached_property
     def _rederived(self) -> Mapping[str, bytes]:
-        from scaffold.lifecycle.merge_spec import REPRODUCED
-
         if self._derived is None:
             return {}
         try:
@@ -80,8 +79,6 @@ class Bases:
 
 
 def _render(spec: IntegrationSpec, port: Port | None = None) -> dict[str, bytes]:
-    from scaffold.new import render_files
-
     try:
         files = render_files(spec, [], port)
     except ScaffoldError:

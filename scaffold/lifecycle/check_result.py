@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from scaffold.check import check_paths
 from scaffold.lifecycle.text import plain_console
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ SHOWN = 10
 
 def findings_of(package: ScaffoldedPackage) -> tuple[Finding, ...]:
     """Return what the rules find in a package."""
-    from scaffold.check import check_paths
-
     return check_paths([package.root / package.path]).findings
 
 

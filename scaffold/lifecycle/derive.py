@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from scaffold.grade import compose, is_ported, specify
+from scaffold.lifecycle.spec_headers import headers_of
+from scaffold.new import refuse
+from scaffold.render import derive_names
+from scaffold.spec import SpecRequest
+from scaffold.team import PACKAGED
+
 if TYPE_CHECKING:
     from scaffold.grade import Graded
     from scaffold.inspect import Report
@@ -36,13 +43,6 @@ def derive(
         ScaffoldError: the pipeline and the recorded checkpoint do not go together.
         RefusedError: the pipeline has become something that no template renders.
     """
-    from scaffold.grade import compose, is_ported, specify
-    from scaffold.lifecycle.spec_headers import headers_of
-    from scaffold.new import refuse
-    from scaffold.render import derive_names
-    from scaffold.spec import SpecRequest
-    from scaffold.team import PACKAGED
-
     refuse(report)
     names = derive_names(str(recorded.value("names.model")))
     request = SpecRequest(report, names, profile, team=team or PACKAGED)

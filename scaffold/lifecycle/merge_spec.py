@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from scaffold.spec.derived import comparable, digest
 from scaffold.spec.sections.docs import CLOCK
 
 if TYPE_CHECKING:
@@ -121,8 +122,6 @@ def _reproduced(recorded: IntegrationSpec, name: str) -> bool:
 
 
 def _digest(value: Any) -> str | None:
-    from scaffold.spec.derived import digest
-
     return None if value is _ABSENT or value is None else digest(value)
 
 
@@ -156,8 +155,6 @@ def _value(spec: IntegrationSpec, section: str, key: str) -> Any:
 
 
 def _same(first: Any, second: Any) -> bool:
-    from scaffold.spec.derived import comparable
-
     return bool(comparable(_plain(first)) == comparable(_plain(second)))
 
 

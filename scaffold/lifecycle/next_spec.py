@@ -5,11 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from scaffold import __version__
 from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.grade import is_ported
+from scaffold.grade.origin import refuse_other_code
+from scaffold.grade.rendering import validate_ported
+from scaffold.lifecycle.derive import derive
+from scaffold.lifecycle.merge_spec import merge_specs
 from scaffold.new.version_match import ALLOW, is_allowed, other_pin, with_pin
 from scaffold.progress import step
+from scaffold.spec.derived import digests
+from scaffold.spec.validate import validate
 from scaffold.upstream import locate
+from scaffold.upstream.builds import base_of
+from scaffold.upstream.identity import identified
 from scaffold.upstream.locate import NEWEST
+from scaffold.upstream.own_pipeline import beside_again
 from scaffold.upstream.versions import is_older
 
 if TYPE_CHECKING:
@@ -48,12 +59,6 @@ def edited_spec(package: ScaffoldedPackage, *, allowed: bool = False) -> NextSpe
         ScaffoldError: a value cannot be rendered.
         ConflictError: the checkout pins another version, and that is not allowed.
     """
-    from scaffold import __version__
-    from scaffold.grade import is_ported
-    from scaffold.grade.rendering import validate_ported
-    from scaffold.spec.derived import digests
-    from scaffold.spec.validate import validate
-
     if is_ported(package.spec):
         validate_ported(package.spec, package.spec_path)
     else:
@@ -83,9 +88,6 @@ def upstream_spec(
         ConflictError: a person edited a value that changed upstream too; the version is an older one that nobody
             named, or not the one that the checkout pins.
     """
-    from scaffold.lifecycle.derive import derive
-    from scaffold.lifecycle.merge_spec import merge_specs
-
     pin = package.checkout.vllm_omni_pin if package.checkout is not None else None
     recorded = recorded_version(package.spec)
     if vllm_omni is None and pin is not None:
@@ -162,10 +164,6 @@ def successor(spec: IntegrationSpec, selector: str | None) -> UpstreamSource:
     Raises:
         ScaffoldError: it cannot be had.
     """
-    from scaffold.upstream.builds import base_of
-    from scaffold.upstream.identity import identified
-    from scaffold.upstream.own_pipeline import beside_again
-
     recorded = recorded_version(spec)
     if not is_beside(spec) or recorded is None:
         return locate(selector or recorded)
@@ -183,8 +181,6 @@ def recorded_source(spec: IntegrationSpec, base: str | None = None) -> UpstreamS
     Raises:
         ScaffoldError: that version cannot be had, or holds other code than a denoiser was ported from.
     """
-    from scaffold.grade.origin import refuse_other_code
-
     recorded = recorded_version(spec)
     if base is None and recorded is None:
         raise ScaffoldError(

@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any
 from scaffold.errors import ScaffoldError
 from scaffold.new import package_path, record_paths
 from scaffold.new.recorded import from_here, recorded_runtime
+from scaffold.plan import wiring_edits
+from scaffold.plan.edits import DOCS
 from scaffold.plan.folder import contained
+from scaffold.plan.recovery import recover_aloud
 from scaffold.reading import expanded
+from scaffold.render.names import validate_model
 from scaffold.render.rendered import RenderedFile
 from scaffold.render.runtime import is_runtime
+from scaffold.render.tree import template_paths
+from scaffold.spec import read_spec
 from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
 from scaffold.spec.model import RESTORE
+from scaffold.target import Checkout, profile_by_name
 from scaffold.team import PACKAGED, Team, team_for
 
 if TYPE_CHECKING:
@@ -61,9 +68,6 @@ class ScaffoldedPackage:
         Raises:
             ScaffoldError: nothing there that ``new`` wrote, more than one package, or a spec that is not its folder's.
         """
-        from scaffold.spec import read_spec
-        from scaffold.target import Checkout
-
         folder = _find(_named(given))
         root = folder.parents[2]
         shown = _shown(Path(given), folder)
@@ -102,8 +106,6 @@ class ScaffoldedPackage:
     @cached_property
     def own_paths(self) -> frozenset[str]:
         """Every path at which the templates put a file of a package of this name; a spec may list anything."""
-        from scaffold.render.tree import template_paths
-
         names = self.spec.sections["names"]
         return template_paths(str(names["model"]), str(names["package"]))
 
@@ -135,8 +137,6 @@ class ScaffoldedPackage:
     @property
     def profile(self) -> ContractProfile:
         """The contract profile that the package was rendered for, as the spec recorded it."""
-        from scaffold.target import profile_by_name
-
         profile, target = profile_by_name(str(self.spec.value("target.profile"))), self.spec.sections["target"]
         # Paths with the model's name in them stay the profile's; all else is what the checkout really showed.
         own = {field.name for field in fields(profile)} - {"example_readme", "docs_link"}
@@ -147,9 +147,6 @@ class ScaffoldedPackage:
 
     def edits(self) -> tuple[FileEdit, ...]:
         """Return the edits of the target's own files that ``new`` made for the recorded files."""
-        from scaffold.plan import wiring_edits
-        from scaffold.plan.edits import DOCS
-
         # Only links are rendered below docs/; where they lead does not matter here.
         files: Mapping[str, RenderedFile] = {
             path: RenderedFile(link_to="." if path.startswith(DOCS) else None) for path in self.files
@@ -162,8 +159,6 @@ def recover_around(given: str | Path, *, dry: bool = False) -> None:
 
     A run that was killed may have taken the package itself away, so that the tree is looked for by its shape.
     """
-    from scaffold.plan.recovery import recover_aloud
-
     path = _real(_named(given))
     for candidate in (path, *path.parents):
         if (candidate / PIPELINES).is_dir():
@@ -173,8 +168,6 @@ def recover_around(given: str | Path, *, dry: bool = False) -> None:
 
 def _require_names(spec: IntegrationSpec, shown: str) -> None:
     """Names become paths: of a package's own, never of its neighbour's."""
-    from scaffold.render.names import validate_model
-
     model, package, algorithm = (str(spec.value(f"names.{key}")) for key in ("model", "package", "algorithm"))
     try:
         validate_model(model)

@@ -12,8 +12,10 @@ from scaffold.new.recorded import packages_with_runtime
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.folder import Folder
 from scaffold.plan.line_ends import plain
-from scaffold.plan.output import PATCH
+from scaffold.plan.output import PATCH, states
 from scaffold.plan.plan import Plan
+from scaffold.plan.rewire import rewired
+from scaffold.plan.sketch import patch
 from scaffold.plan.state import FileState
 from scaffold.render.runtime import FOLDER as RUNTIME
 from scaffold.render.runtime import is_runtime
@@ -92,8 +94,6 @@ def plan_remove(given: str | Path, *, force: bool = False, keep_edited: bool = F
     Raises:
         ScaffoldError: there is no such package, or the target's files have a shape in which an edit cannot be undone.
     """
-    from scaffold.plan.output import states
-
     if force and keep_edited:
         raise ScaffoldError("--force and --keep-edited exclude each other", hint="say what becomes of edited files")
     recover_around(given, dry=dry)
@@ -150,9 +150,6 @@ def _not_ours(package: ScaffoldedPackage, changes: list[PlannedChange], kept: li
 
 
 def _unwired(package: ScaffoldedPackage, notes: list[str]) -> Iterator[PlannedChange]:
-    from scaffold.plan.output import states
-    from scaffold.plan.rewire import rewired
-
     grouped: dict[str, list[FileEdit]] = {}
     for edit in package.edits():
         grouped.setdefault(edit.path, []).append(edit)
@@ -167,8 +164,6 @@ def _patch(
     package: ScaffoldedPackage, state: FileState | None, kept: list[str], *, force: bool
 ) -> Iterator[PlannedChange]:
     """Plan the patch beside a tree of its own: it goes where it is what ``new`` writes."""
-    from scaffold.plan.sketch import patch
-
     if state is None:
         return
     if force or state == FileState.text(patch(package.profile, package.edits())):

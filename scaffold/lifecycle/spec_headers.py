@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.checkpoint.headers import CheckpointFile, TensorHeader
+from scaffold.remap import KeyMap
+from scaffold.spec.architecture import parameters
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report
@@ -28,9 +30,6 @@ def headers_of(spec: IntegrationSpec, report: Report) -> CheckpointHeaders:
         spec: the recorded spec.
         report: the pipeline as it is now; it says which files it reads the sizes from.
     """
-    from scaffold.remap import KeyMap
-    from scaffold.spec.architecture import parameters
-
     context = spec.context()
     key_map = KeyMap.from_data(context["checkpoint"]["rules"])
     file = (context["checkpoint"].get("files") or ["model.safetensors"])[0]

@@ -6,14 +6,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scaffold import __version__
 from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.lifecycle.base import Bases
+from scaffold.lifecycle.derive import derive
+from scaffold.lifecycle.drift.names import Names
+from scaffold.lifecycle.drift.surface import surface_changes
+from scaffold.lifecycle.drift.uses import uses
 from scaffold.lifecycle.merge_files import FileMerge, merge_files, unresolved
+from scaffold.lifecycle.next_spec import edited_spec, pipeline_of, read, recorded_source, upstream_spec
 from scaffold.lifecycle.overrides import require_overrides
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
+from scaffold.new import render_package, uncommitted_notes
+from scaffold.plan import wiring_edits
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.line_ends import as_there
+from scaffold.plan.output import PATCH, states
 from scaffold.plan.plan import Plan
+from scaffold.plan.rewire import rewired
+from scaffold.plan.sketch import patch as sketched
 from scaffold.plan.state import FileState
+from scaffold.progress import step
 from scaffold.render.runtime import refuse_newer
 
 if TYPE_CHECKING:
@@ -101,13 +114,6 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
         RefusedError: the new version cannot be integrated this way (3).
         ConflictError: markers of an earlier merge, or a value that was edited and changed upstream (4).
     """
-    from scaffold.lifecycle.base import Bases
-    from scaffold.lifecycle.derive import derive
-    from scaffold.lifecycle.next_spec import edited_spec, pipeline_of, read, recorded_source, upstream_spec
-    from scaffold.new import render_package, uncommitted_notes
-    from scaffold.plan.output import PATCH, states
-    from scaffold.progress import step
-
     if request.spec and request.preset is not None:
         raise ScaffoldError("--spec renders scaffold.toml as it is", hint="leave out --preset")
     if request.spec and (request.vllm_omni or request.base):
@@ -196,10 +202,6 @@ def _spec_state(package: ScaffoldedPackage, spec: IntegrationSpec, new: FileStat
 
 def _broken_uses(changes: list[PlannedChange], old: UpstreamSource, new: UpstreamSource, pipeline: str) -> list[str]:
     """Return a line for each thing that the result takes from vllm-omni and that is not there any more."""
-    from scaffold.lifecycle.drift.names import Names
-    from scaffold.lifecycle.drift.surface import surface_changes
-    from scaffold.lifecycle.drift.uses import uses
-
     texts = {
         change.path: change.after.content.decode("utf-8", "replace")
         for change in changes
@@ -210,8 +212,6 @@ def _broken_uses(changes: list[PlannedChange], old: UpstreamSource, new: Upstrea
 
 
 def _refuse_unresolved(package: ScaffoldedPackage) -> None:
-    from scaffold.plan.output import states
-
     left = unresolved(states(package.root, package.files))
     if left:
         raise ConflictError(
@@ -222,8 +222,6 @@ def _refuse_unresolved(package: ScaffoldedPackage) -> None:
 
 def _refuse_newer(package: ScaffoldedPackage) -> None:
     """An older tool would carry its older values and templates into the package."""
-    from scaffold import __version__
-
     written = str(package.spec.value("tool.version"))
     if _numbers(written) > _numbers(__version__):
         raise ScaffoldError(
@@ -244,11 +242,6 @@ def _wired(
     merge: FileMerge,
 ) -> list[PlannedChange]:
     """Plan the target's own files: in a checkout edited in place, beside a tree of its own as the patch."""
-    from scaffold.plan import wiring_edits
-    from scaffold.plan.output import PATCH, states
-    from scaffold.plan.rewire import rewired
-    from scaffold.plan.sketch import patch as sketched
-
     made, wanted = package.edits(), wiring_edits(files, spec.context())
     if package.checkout is None:
         old = FileState.text(sketched(package.profile, made))

@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scaffold.checkpoint import read_checkpoint
 from scaffold.errors import ScaffoldError
 from scaffold.new.refusal import refuse
+from scaffold.render import derive_names
+from scaffold.spec import SpecRequest, build_spec
+from scaffold.spec.architecture import parameters
+from scaffold.spec.preset import find_preset
+from scaffold.target import default_profile
+from scaffold.upstream import locate
 
 if TYPE_CHECKING:
     from scaffold.remap import Proof
@@ -33,15 +40,8 @@ def infer(pipeline: str, checkpoint: str | None, vllm_omni: str | None) -> Infer
         ScaffoldError: no such pipeline or checkpoint, or names and shapes that lead to no map; a pipeline that is
             refused (3).
     """
-    from scaffold.checkpoint import read_checkpoint
     from scaffold.inspect import inspect_pipeline
     from scaffold.remap import SourceRules, infer_key_map, prove
-    from scaffold.render import derive_names
-    from scaffold.spec import SpecRequest, build_spec
-    from scaffold.spec.architecture import parameters
-    from scaffold.spec.preset import find_preset
-    from scaffold.target import default_profile
-    from scaffold.upstream import locate
 
     headers = read_checkpoint(checkpoint) if checkpoint is not None else None
     report = inspect_pipeline(locate(vllm_omni), pipeline, headers)

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import MisfitError, ScaffoldError
+from scaffold.grade.layout import layouts
+from scaffold.verify.loading.run import load_headers, missing_libraries
+from scaffold.verify.loading.text import finding_lines
 
 if TYPE_CHECKING:
     from scaffold.render import RenderedFile
@@ -33,9 +36,6 @@ def loaded(files: Mapping[str, RenderedFile], package: str, pipeline: str, check
     Raises:
         MisfitError: the package does not load it.
     """
-    from scaffold.verify.loading.run import load_headers, missing_libraries
-    from scaffold.verify.loading.text import finding_lines
-
     lacking = missing_libraries()
     shown = f"`omni-scaffold remap PACKAGE --checkpoint {shlex.quote(checkpoint)}`"
     if lacking:
@@ -69,8 +69,6 @@ def loaded(files: Mapping[str, RenderedFile], package: str, pipeline: str, check
 
 def _stranger(proof: LoadingProof, pipeline: str) -> str | None:
     """That the checkpoint shares next to nothing with the one that was released, numbers of layers apart."""
-    from scaffold.grade.layout import layouts
-
     layout = layouts().get(pipeline)
     if layout is None:
         return None

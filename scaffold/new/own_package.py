@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaffold.new.recorded import from_here, package_path, record_paths, recorded_spec
+from scaffold.spec.derived import comparable, digest
 
 if TYPE_CHECKING:
     from scaffold.new.request import NewRequest
@@ -56,8 +57,6 @@ def keep_own(plan: Plan, spec: IntegrationSpec, request: NewRequest) -> Plan:
 
 def hand_set(recorded: IntegrationSpec, new: IntegrationSpec) -> tuple[str, ...]:
     """Return ``section.key`` of each recorded value that is not the tool's own and is another one in ``new``."""
-    from scaffold.spec.derived import comparable, digest
-
     if not recorded.derived:
         return ()  # an older spec does not tell
     found = []

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from scaffold.digest import sha256_hex
 from scaffold.errors import ScaffoldError
+from scaffold.grade import is_ported
+from scaffold.grade.rendering import ported_text, scheduler_text, validate_ported
 from scaffold.new.recorded import record_paths, recorded_spec
+from scaffold.plan.folder import Folder
+from scaffold.remap import KeyMap
+from scaffold.render import RenderedFile, render
+from scaffold.spec.validate import validate
 
 if TYPE_CHECKING:
     from scaffold.port import Port
@@ -32,10 +39,6 @@ def render_package(
     Raises:
         ScaffoldError: the spec cannot be rendered.
     """
-    from dataclasses import replace
-
-    from scaffold.render import RenderedFile
-
     spec = spec.as_written()
     files = _render_written(spec, notes, port)
     digests = {path: sha256_hex(file.link_to or file.content) for path, file in files.items()}
@@ -53,12 +56,6 @@ def render_files(spec: IntegrationSpec, notes: list[str], port: Port | None = No
 
 
 def _render_written(spec: IntegrationSpec, notes: list[str], port: Port | None = None) -> dict[str, RenderedFile]:
-    from scaffold.grade import is_ported
-    from scaffold.grade.rendering import ported_text, scheduler_text, validate_ported
-    from scaffold.remap import KeyMap
-    from scaffold.render import render
-    from scaffold.spec.validate import validate
-
     context = spec.context()
     if is_ported(spec):
         validate_ported(spec)
@@ -74,8 +71,6 @@ def _render_written(spec: IntegrationSpec, notes: list[str], port: Port | None =
 
 def _made_folders(root: Path, paths: list[str], spec: IntegrationSpec) -> tuple[str, ...]:
     """Return the folders that the files need and the checkout lacks, or that an earlier run made for them."""
-    from scaffold.plan.folder import Folder
-
     recorded = recorded_spec(root, spec)
     needed = {parent.as_posix() for path in paths for parent in PurePosixPath(path).parents}
     with Folder(root) as folder:

@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scaffold.checkpoint import read_checkpoint
 from scaffold.errors import ScaffoldError
+from scaffold.grade import grade_of, specify
+from scaffold.inspect.report import LATER
 from scaffold.new.loaded import loaded
 from scaffold.new.own_package import keep_own
 from scaffold.new.package import render_package
@@ -18,8 +21,18 @@ from scaffold.new.request import NewRequest, named_after_pipeline, refuse_flags,
 from scaffold.new.uncommitted import uncommitted_notes
 from scaffold.new.version_match import other_pin, with_pin
 from scaffold.new.weight_files import weight_file_notes
+from scaffold.plan import plan_checkout, plan_output, wiring_edits
+from scaffold.plan.recovery import recover_aloud
+from scaffold.progress import step
 from scaffold.reading import expanded
+from scaffold.render import derive_names
 from scaffold.render.runtime import refuse_newer
+from scaffold.spec import SpecRequest, read_spec
+from scaffold.target import Checkout, default_profile, profile_by_name
+from scaffold.team import team_for
+from scaffold.upstream import locate
+from scaffold.upstream.identity import identified
+from scaffold.upstream.own_pipeline import with_own_pipeline
 
 if TYPE_CHECKING:
     from scaffold.grade import Graded
@@ -55,8 +68,6 @@ class NewResult:
 
     def to_json(self, *, written: bool) -> dict[str, Any]:
         """Return the stable answer of ``new --format json``."""
-        from scaffold.grade import grade_of
-
         value = self.spec.value
         return {
             "schema": SCHEMA,
@@ -89,17 +100,6 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
     Raises:
         ScaffoldError: wrong input (exit 2), a verdict that refuses (3) or a conflict found while planning (4).
     """
-    from scaffold.inspect.report import LATER
-    from scaffold.plan import plan_checkout, plan_output, wiring_edits
-    from scaffold.plan.recovery import recover_aloud
-    from scaffold.progress import step
-    from scaffold.render import derive_names
-    from scaffold.target import Checkout, default_profile, profile_by_name
-    from scaffold.team import team_for
-    from scaffold.upstream import locate
-    from scaffold.upstream.identity import identified
-    from scaffold.upstream.own_pipeline import with_own_pipeline
-
     request = named_after_pipeline(request)
     names = derive_names(request.model)
     refuse_values(request)
@@ -193,11 +193,7 @@ def _dated_as_there(spec: IntegrationSpec, root: Path) -> IntegrationSpec:
 def _specify(
     request: NewRequest, names: Names, profile: ContractProfile, source: UpstreamSource, team: Team, notes: list[str]
 ) -> tuple[Report, Graded]:
-    from scaffold.checkpoint import read_checkpoint
-    from scaffold.grade import specify
     from scaffold.inspect import inspect_pipeline
-    from scaffold.progress import step
-    from scaffold.spec import SpecRequest
 
     headers = read_checkpoint(request.checkpoint) if request.checkpoint is not None else None
     with step(f"reading vllm-omni {source.label}"):
@@ -208,8 +204,6 @@ def _specify(
 
 
 def _read_spec(path: Path, model: str) -> IntegrationSpec:
-    from scaffold.spec import read_spec
-
     spec = read_spec(path).spec
     if spec.value("names.model") != model:
         raise ScaffoldError(f"{path} is the spec of {spec.value('names.model')!r}, not of {model!r}")

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 
 from scaffold.digest import sha256_hex
 from scaffold.errors import ScaffoldError
+from scaffold.plan.line_ends import plain
+from scaffold.plan.output import states
+from scaffold.render.runtime import is_runtime, runtime_files
+from scaffold.spec import read_spec
 from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
 
 if TYPE_CHECKING:
@@ -32,8 +36,6 @@ def record_paths(spec: IntegrationSpec) -> tuple[str, str]:
 
 def recorded_spec(root: Path, spec: IntegrationSpec) -> StoredSpec | None:
     """Return the spec that an earlier run left in the checkout."""
-    from scaffold.spec import read_spec
-
     try:
         return read_spec(root / record_paths(spec)[0], inside=root)
     except ScaffoldError:
@@ -42,8 +44,6 @@ def recorded_spec(root: Path, spec: IntegrationSpec) -> StoredSpec | None:
 
 def known_digests(root: Path, spec: IntegrationSpec) -> dict[str, str]:
     """Digests of the files as they were last rendered there; of the runtime's alone where the package was not."""
-    from scaffold.render.runtime import runtime_files
-
     shared = recorded_runtime(root, runtime_files())
     recorded = recorded_spec(root, spec)
     if recorded is None:
@@ -56,9 +56,6 @@ def known_digests(root: Path, spec: IntegrationSpec) -> dict[str, str]:
 
 def recorded_runtime(root: Path, paths: Collection[str]) -> dict[str, str]:
     """Digests of those files of the shared runtime that are as some package of the tree was rendered with them."""
-    from scaffold.plan.line_ends import plain
-    from scaffold.plan.output import states
-
     if not paths:
         return {}
     known = [files for _, files in packages_with_runtime(root)]
@@ -73,9 +70,6 @@ def recorded_runtime(root: Path, paths: Collection[str]) -> dict[str, str]:
 
 def packages_with_runtime(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield each package of a tree that records files of the shared runtime: its name, and path to digest."""
-    from scaffold.render.runtime import is_runtime
-    from scaffold.spec import read_spec
-
     for path in sorted((root / "verl_omni" / "pipelines").glob(f"*/{SPEC_NAME}")):
         try:
             files = read_spec(path, inside=root).spec.files

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scaffold.errors import RefusedError
+from scaffold.inspect.report import CONDITIONS, IMPOSSIBLE
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report
@@ -14,8 +15,6 @@ DIFFUSERS_GUIDE = "docs/contributing/integrating_a_diffusion_model.md"
 
 def refuse(report: Report) -> None:
     """Raise `RefusedError` for a pipeline that this path does not serve."""
-    from scaffold.inspect.report import IMPOSSIBLE
-
     verdict, pipeline = report.verdict, f"{report.upstream.pipeline} of vllm-omni {report.upstream.label}"
     evidence = report.fact("verdict.path").evidence
     reason = f"{verdict['reason']}{f' ({evidence[0].file}:{evidence[0].line})' if evidence else ''}"
@@ -33,8 +32,6 @@ def refuse(report: Report) -> None:
 
 def _refuse_edit(report: Report, pipeline: str) -> None:
     """Raise `RefusedError` where no image is made, or none that a request brings has a part in it."""
-    from scaffold.inspect.report import CONDITIONS
-
     kind, reached = report.fact("detail.media.kind"), report.fact(CONDITIONS)
     if kind.value != "image":
         raise RefusedError(f"--task edit: {pipeline} makes {kind.value or 'what its source does not say'}, no image")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.new.recipe_options import NO_OPTIONS, RecipeOptions
+from scaffold.render.names import model_name
+from scaffold.spec.validate import is_date
 
 _CLASS = re.compile(r"[A-Z][A-Z0-9]*[a-z]\w*", re.ASCII)
 
@@ -39,15 +41,11 @@ def named_after_pipeline(request: NewRequest) -> NewRequest:
     request = replace(request, model=request.model.removesuffix("_flow_grpo"))
     if request.pipeline is not None or request.spec is not None or not _CLASS.fullmatch(request.model):
         return request
-    from scaffold.render.names import model_name
-
     return replace(request, model=model_name(request.model), pipeline=request.model)
 
 
 def refuse_values(request: NewRequest) -> None:
     """Refuse a date that is none, and an empty value: a shell variable never set is not a wish for the default."""
-    from scaffold.spec.validate import is_date
-
     for flag, value in {
         "--pipeline": request.pipeline,
         "--checkpoint": request.checkpoint,

@@ -7,8 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scaffold.checkpoint import CheckpointHeaders
+from scaffold.errors import ScaffoldError
+from scaffold.grade import launch
+from scaffold.grade.decide import compose
+from scaffold.grade.established import Established
 from scaffold.printable import printable
 from scaffold.render.filters import toml
+from scaffold.spec.build import SpecBuilder, sources_of
 from scaffold.spec.preset import EMPTY, Preset
 from scaffold.spec.sections.recipe import DEFAULTS
 
@@ -41,12 +46,6 @@ def starter(request: SpecRequest, source: UpstreamSource) -> str:
 
 def _recipe(request: SpecRequest, source: UpstreamSource) -> Mapping[str, Any]:
     """The values of the recipe that `new` puts into a package, composed or ported."""
-    from scaffold.errors import ScaffoldError
-    from scaffold.grade import launch
-    from scaffold.grade.decide import compose
-    from scaffold.grade.established import Established
-    from scaffold.spec.build import SpecBuilder, sources_of
-
     try:
         return compose(request, source).spec.sections["recipe"]
     except ScaffoldError:

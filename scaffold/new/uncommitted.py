@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scaffold.git import uncommitted
+
 if TYPE_CHECKING:
     from scaffold.plan import Plan
 
@@ -15,8 +17,6 @@ def uncommitted_notes(plan: Plan) -> list[str]:
 
     What an earlier run wrote and nobody has committed yet is no reason for it.
     """
-    from scaffold.git import uncommitted
-
     ours = {change.path for change in plan.changes if change.action == "same"}
     found = [path for path in uncommitted(plan.root) if path not in ours]
     if not found:

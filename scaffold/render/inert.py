@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from jinja2 import Environment
+from jinja2 import Environment, Undefined
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.nodes import Concat, Const, EvalContext
 from jinja2.sandbox import SandboxedEnvironment
@@ -37,8 +37,6 @@ def is_inert(value: object) -> bool:
 
 def require_inert(value: Any) -> Any:
     """Return a value that is written into the output; raise ``ValueError`` for one that needs a filter."""
-    from jinja2 import Undefined
-
     if isinstance(value, Undefined) or is_inert(value):
         return value
     shown = repr(value)

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
+from scaffold.reading import read_text
 from scaffold.render.rendered import RenderedFile
 from scaffold.resources import RUNTIME as NAME
 from scaffold.resources import runtime_root, templates_root
@@ -23,7 +24,6 @@ def is_runtime(path: str) -> bool:
 @cache
 def runtime_files() -> dict[str, RenderedFile]:
     """Return the runtime's files by path from the repository's root, as the target wants them."""
-    from scaffold.reading import read_text
     from scaffold.render.formats import finish
 
     header = read_text(templates_root() / "blocks" / "license.py.jinja").strip()
@@ -56,8 +56,6 @@ def refuse_newer(root: Path) -> None:
 
 def version_of(folder: Path) -> int | None:
     """Return the version of the runtime in a folder; None where there is none."""
-    from scaffold.reading import read_text
-
     try:
         found = _VERSION.search(read_text(folder / "__init__.py"))
     except (OSError, ValueError, ScaffoldError):

@@ -11,6 +11,7 @@ from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.errors import ScaffoldError
+from scaffold.spec.blocks import kinds
 
 Shape = tuple[int, ...]
 
@@ -189,8 +190,6 @@ def table_side(headers: CheckpointHeaders, name: str) -> int:
 
 def parameters(architecture: Mapping[str, Any], latents: Mapping[str, Any]) -> dict[str, Shape]:
     """Return name and shape of every parameter of the training module that the templates render."""
-    from scaffold.spec.blocks import kinds
-
     a = architecture
     hidden, inner, head_dim = a["hidden_size"], a["intermediate_size"], a["head_dim"]
     q_size, kv_size = a["num_attention_heads"] * head_dim, a["num_key_value_heads"] * head_dim

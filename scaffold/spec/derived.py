@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,8 +21,6 @@ def digests(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def digest(value: Any) -> str:
     """Return 16 hexadecimal digits; the same for a value and for what TOML makes of it."""
-    import json  # whoever reads a lock makes no digest
-
     return sha256_hex(json.dumps(comparable(value), sort_keys=True, default=str))[:16]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from scaffold.errors import ScaffoldError
 from scaffold.spec.defaults import DEFAULTS
 from scaffold.spec.knobs import KNOBS
+from scaffold.spec.preset import KEYS
 
 # Values that a spec has only where they are wanted, beside those of `DEFAULTS`, of the knobs and of presets.
 OPTIONAL = (
@@ -64,8 +65,6 @@ def require_there(sections: Mapping[str, Any], derived: Mapping[str, str], sourc
 
 def _known(recorded: Collection[str]) -> tuple[set[str], set[str]]:
     """Every ``section.key`` that may stand there, and the sections whose keys are free."""
-    from scaffold.spec.preset import KEYS
-
     known = {*recorded, *KNOBS, *OPTIONAL}
     known |= {f"{section}.{key}" for section, keys in DEFAULTS.items() for key in keys}
     known |= {f"{section}.{key}" for section, keys in KEYS.items() if not isinstance(keys, str) for key in keys}

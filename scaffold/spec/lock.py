@@ -13,6 +13,7 @@ from scaffold.documents import MalformedError, parse_toml
 from scaffold.spec.derived import digest, digests
 from scaffold.spec.knobs import is_knob
 from scaffold.spec.seal import is_sealed, seal
+from scaffold.spec.toml_text import dumps
 
 SPEC_NAME = "scaffold.toml"
 LOCK_NAME = "scaffold.lock.toml"
@@ -49,8 +50,6 @@ def write_lock(document: Mapping[str, Any], toml: str) -> str:
         document: ``package``, ``folders``, ``values`` by section, and the tables of ``RECORDS``.
         toml: ``scaffold.toml`` as the tool writes it.
     """
-    from scaffold.spec.toml_text import dumps
-
     head = {"schema": SCHEMA, SPEC_NAME: sha256_hex(toml)}
     return seal(_HEAD + dumps({**head, **document}))
 

@@ -12,6 +12,7 @@ from scaffold.spec.defaults import PORT, completed
 from scaffold.spec.former import with_settings
 from scaffold.spec.keys import require_keys, require_there
 from scaffold.spec.kinds import require_kinds
+from scaffold.spec.knobs_text import knobs_text
 from scaffold.spec.lock import (
     LOCK_NAME,
     ONE_FILE,
@@ -72,8 +73,6 @@ class IntegrationSpec:
 
     def to_toml(self) -> str:
         """Return the part for a person, deterministic, with what each knob does beside it."""
-        from scaffold.spec.knobs_text import knobs_text
-
         return knobs_text(self, self._parts()[0])
 
     def to_lock(self) -> str:
@@ -82,8 +81,6 @@ class IntegrationSpec:
 
     def to_files(self) -> tuple[str, str]:
         """Return both parts."""
-        from scaffold.spec.knobs_text import knobs_text
-
         own, locked = self._parts()
         toml = knobs_text(self, own)
         return toml, self._lock(locked, toml)

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scaffold.checkpoint import read_manifest
 from scaffold.documents import MalformedError, parse_toml
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
@@ -126,8 +127,6 @@ class Preset:
         Raises:
             ScaffoldError: it is named, and cannot be read or is none.
         """
-        from scaffold.checkpoint import read_manifest
-
         if not self.manifest:
             return None
         if self.file is not None and os.path.lexists(own := self.file.path.parent / MANIFESTS / self.manifest):

@@ -6,6 +6,8 @@ from collections.abc import Mapping, MutableMapping
 from difflib import SequenceMatcher
 from typing import Any
 
+import tomli
+
 from scaffold.spec.derived import comparable
 from scaffold.spec.knobs_text import comments
 from scaffold.spec.model import IntegrationSpec
@@ -115,6 +117,4 @@ def _item(value: Any) -> Any:
 
 
 def _loads(text: str) -> Any:
-    import tomli
-
     return tomli.loads(text)

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import tomli
+
 from scaffold.errors import ScaffoldError
 from scaffold.reading import read_text
 
@@ -139,8 +141,6 @@ def default_profile() -> ContractProfile:
 
 
 def _read(path: Path) -> ContractProfile:
-    import tomli
-
     data = tomli.loads(read_text(path))
     contract, layout = data["contract"], data["layout"]
     return ContractProfile(

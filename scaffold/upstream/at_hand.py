@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
+from scaffold.upstream.builds import is_own, kept
 from scaffold.upstream.cache import cache_root
+from scaffold.upstream.fetch import problem_with
 from scaffold.upstream.locate import DISTRIBUTION, installed
 from scaffold.upstream.source import UpstreamSource, WheelSource
 from scaffold.upstream.versions import is_same
@@ -14,8 +16,6 @@ from scaffold.upstream.versions import is_same
 def at_hand(version: str) -> UpstreamSource | None:
     """Return the source of a version: its cached wheel, or the installed distribution; None where neither is there."""
     if "+" in version:
-        from scaffold.upstream.builds import is_own, kept
-
         if is_own(version):
             return kept(version, at_hand)
     for wheel in _cached(version):
@@ -30,8 +30,6 @@ def at_hand(version: str) -> UpstreamSource | None:
 def damaged(version: str) -> str | None:
     """Say which cached wheel of a version is not as it was fetched, and why; None where there is none."""
     # Loaded here: it checks digests and archives, and whoever only reads a version does neither.
-    from scaffold.upstream.fetch import problem_with
-
     return next((f"{wheel} {why}" for wheel in _cached(version) if (why := problem_with(wheel)) is not None), None)
 
 

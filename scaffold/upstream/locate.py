@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
@@ -107,8 +108,6 @@ def installed() -> UpstreamSource | None:
     if not any((Path(entry) / PACKAGE / "__init__.py").is_file() for entry in sys.path):
         return None
     # Loaded here: it takes longer than reading the registry of a version.
-    from importlib import metadata
-
     try:
         distribution = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:

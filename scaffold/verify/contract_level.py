@@ -19,6 +19,7 @@ from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
 from scaffold.resources import kit_root
 from scaffold.scratch import scratch_folder
+from scaffold.target import profile_for_checkout
 from scaffold.verify.catalogue import ContractEntry, catalogue
 from scaffold.verify.child.contained import start_contained
 from scaffold.verify.child.devices import hidden
@@ -28,6 +29,7 @@ from scaffold.verify.package import Package, declared_lists, model_names
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.engine_side.tiny import constants
+from scaffold.verify.rollout.recording import recorded
 from scaffold.verify.upstream_loop import upstream_loop
 
 IMPORT, END = "import", "end"
@@ -132,8 +134,6 @@ def _recorded(
     nothing: dict[str, Any] = {"unknown": "no selected contract needs the real pipeline"}
     found: dict[str, dict[str, Any]] = dict.fromkeys(needed, nothing)
     if any(needed.values()):
-        from scaffold.verify.rollout.recording import recorded
-
         folder = stack.enter_context(scratch_folder("recording"))
         found |= recorded(package, folder, [dtype for dtype in needed if needed[dtype]], checkpoint)
     return found["float32"], found["bfloat16"]
@@ -143,8 +143,6 @@ def _profile(package: Package) -> str:
     """Release of verl-omni that the kit imitates where the package does not say."""
     if package.checkout:
         with suppress(ScaffoldError):
-            from scaffold.target import profile_for_checkout
-
             return profile_for_checkout(package.root).name
     return "main"
 

@@ -12,6 +12,7 @@ from typing import Any
 from scaffold.errors import ScaffoldError
 from scaffold.parsing import parse
 from scaffold.reading import expanded, read_text
+from scaffold.spec import read_spec
 from scaffold.spec.lock import SPEC_NAME
 from scaffold.verify.declared import Declared, read_declared
 
@@ -102,8 +103,6 @@ def _spec(folder: Path) -> dict[str, Any]:
     file = folder / SPEC_NAME
     if not file.is_file():
         return {}
-    from scaffold.spec import read_spec
-
     spec = read_spec(file, inside=folder.parents[2]).spec
     return {name: dict(values) for name, values in spec.sections.items()}
 

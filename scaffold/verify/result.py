@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from scaffold.verify.report.number import figures
+
 Level = Literal["contract", "rollout", "train"]
 Status = Literal["pass", "fail", "skip"]
 Library = Literal["verl_omni", "kit"]
@@ -51,8 +53,6 @@ class CheckResult:
     @property
     def line(self) -> str:
         """What is said of it as soon as it has ended."""
-        from scaffold.verify.report.number import figures
-
         value, limit = figures(self.value, self.limit)
         measured = f" {value}{f' (limit {limit})' if limit else ''}" if value else ""
         return f"{self.status} {self.id}{measured}"

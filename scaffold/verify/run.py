@@ -8,6 +8,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ from scaffold.verify.loading.check import checked
 from scaffold.verify.package import Package, open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import Level, Outcome, VerifyReport
+from scaffold.verify.rollout.forking import forking
 
 if TYPE_CHECKING:
     from scaffold.verify.train.level import TrainRequest
@@ -69,8 +72,6 @@ def verify(
 
         if not request.select or set(request.select) & set(rollout.check_ids()):
             rollout.require(request, Path())  # before the contracts, which take a minute
-    from scaffold.verify.rollout.forking import forking
-
     with _orderly_end(), forking():
         outcome = run_contract_level(opened, request, tell) if request.select != (CHECKPOINT,) else Outcome()
         checks, environment = outcome.checks, outcome.environment
@@ -123,8 +124,6 @@ def _known(select: Sequence[str], level: Level) -> None:
         ids += rollout.check_ids()
     for name in select:
         if name not in ids:
-            from difflib import get_close_matches
-
             near = get_close_matches(name, ids, 1, 0.0)
             elsewhere = name.startswith("rollout-") and level == "contract"
             hint = "it belongs to --level rollout" if elsewhere else f"nearest is {near[0]}" if near else None
@@ -147,8 +146,6 @@ def require_torch() -> None:
     Raises:
         ScaffoldError: a library is missing.
     """
-    from importlib.util import find_spec
-
     missing = [name for name in ("torch", "diffusers", "peft", "tensordict") if find_spec(name) is None]
     if missing:
         raise ScaffoldError(

@@ -8,14 +8,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
+from scaffold.grade import compose, is_ported
+from scaffold.grade.origin import refuse_other_code
+from scaffold.lifecycle.derive import derive
 from scaffold.lifecycle.drift.facts import FactChange, changed_facts
 from scaffold.lifecycle.drift.hunks import Hunk, on_disk
 from scaffold.lifecycle.drift.report import Drift, FactDrift
 from scaffold.lifecycle.drift.resting import Rendering, Resting
-from scaffold.lifecycle.package import PIPELINES
+from scaffold.lifecycle.next_spec import pipeline_of, recorded_version, successor
+from scaffold.lifecycle.overrides import require_overrides
+from scaffold.lifecycle.package import PIPELINES, ScaffoldedPackage, recover_around
+from scaffold.new import refuse, render_files
+from scaffold.plan.output import states
 from scaffold.progress import progress_bar, step
 from scaffold.reading import expanded
+from scaffold.render import derive_names
+from scaffold.spec import SpecRequest, find_preset
 from scaffold.spec.lock import SPEC_NAME
+from scaffold.target import default_profile, profiles
+from scaffold.upstream import locate
 from scaffold.upstream.locate import NEWEST
 from scaffold.upstream.versions import fits
 
@@ -44,12 +55,8 @@ def compare(request: DriftRequest) -> Drift:
         ScaffoldError: a version cannot be had, the older one has no such pipeline, or the package is none of it.
     """
     named = _named_package(request)
-    from scaffold.grade import is_ported
     from scaffold.inspect import inspect_pipeline
     from scaffold.lifecycle.drift.ported import ported_hunks
-    from scaffold.lifecycle.next_spec import pipeline_of, successor
-    from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
-    from scaffold.upstream import locate
 
     if named is not None:
         recover_around(named, dry=True)
@@ -153,8 +160,6 @@ def _refuse_other(package: ScaffoldedPackage, report: Report, pipeline: str) -> 
 
 def _older(request: DriftRequest, package: ScaffoldedPackage | None) -> str:
     """Return the older version: as asked for, else the one that the package was rendered from."""
-    from scaffold.lifecycle.next_spec import recorded_version
-
     recorded = recorded_version(package.spec) if package is not None else None
     if request.before is None and recorded is None:
         raise ScaffoldError("say which version is the older one", hint="give --from, or a package, which knows its own")
@@ -163,9 +168,6 @@ def _older(request: DriftRequest, package: ScaffoldedPackage | None) -> str:
 
 def _refuse_other_version(package: ScaffoldedPackage, source: UpstreamSource) -> None:
     """A package of another version differs from the older one already; that would look like a person's edits."""
-    from scaffold.grade.origin import refuse_other_code
-    from scaffold.lifecycle.next_spec import recorded_version
-
     recorded = recorded_version(package.spec)
     if None not in (recorded, source.version) and recorded != source.version:
         raise ScaffoldError(
@@ -179,10 +181,6 @@ def _rendering(
     package: ScaffoldedPackage | None, report: Report, source: UpstreamSource
 ) -> tuple[Rendering | None, str | None]:
     """Return the package's rendering, else the one that `new` would make; and why there is none."""
-    from scaffold.lifecycle.derive import derive
-    from scaffold.lifecycle.overrides import require_overrides
-    from scaffold.new import render_files
-
     try:
         if package is not None:
             spec, profile = package.spec, package.profile
@@ -203,12 +201,6 @@ def _rendering(
 
 def _fresh(report: Report, source: UpstreamSource) -> Graded:
     """Return the spec that `new` makes of a report for the pipeline's own preset."""
-    from scaffold.grade import compose
-    from scaffold.new import refuse
-    from scaffold.render import derive_names
-    from scaffold.spec import SpecRequest, find_preset
-    from scaffold.target import default_profile, profiles
-
     refuse(report)
     preset = find_preset("", report.fact("detail.pipeline.registry_key").value)
     if preset.manifest is None:
@@ -251,8 +243,6 @@ def _span(hunk: Hunk) -> range:
 
 def _python_files(package: ScaffoldedPackage) -> Mapping[str, str]:
     """Return the text of the package's recorded files and of what else a person put into its folder."""
-    from scaffold.plan.output import states
-
     folder = package.root / package.path
     paths = {*package.spec.files, *(file.relative_to(package.root).as_posix() for file in folder.rglob("*.py"))}
     found = {}

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
+from scaffold.lifecycle.derive import derive
 from scaffold.lifecycle.drift.hunks import Hunk, hunks
+from scaffold.new import render_files
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report
@@ -27,9 +29,6 @@ def ported_hunks(
         report: the pipeline in the newer version.
         source: the newer version.
     """
-    from scaffold.lifecycle.derive import derive
-    from scaffold.new import render_files
-
     try:
         port = derive(package.spec, report, package.profile, source, team=package.team).port
         if port is None:

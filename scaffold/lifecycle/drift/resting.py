@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from scaffold.errors import ScaffoldError
 from scaffold.lifecycle.drift.facts import FactChange, with_facts
 from scaffold.lifecycle.drift.hunks import Hunk, hunks
+from scaffold.lifecycle.merge_spec import changed_keys, merge_specs
+from scaffold.new import render_files
 
 if TYPE_CHECKING:
     from scaffold.grade import Graded
@@ -57,9 +59,6 @@ class Rendering:
 
     def resting_on(self, changes: tuple[FactChange, ...]) -> Resting:
         """Return what changes when these facts of the older report take their new values."""
-        from scaffold.lifecycle.merge_spec import changed_keys, merge_specs
-        from scaffold.new import render_files
-
         try:
             graded = self.derive(with_facts(self.report, changes))
             merged = merge_specs(self.spec, self._derived, graded.spec, upstream_only=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import tomli
+
 from scaffold.errors import ScaffoldError
 from scaffold.render.rendered import RenderedFile
 
@@ -12,8 +14,6 @@ SUFFIXES = (".toml",)
 
 def finish(files: Mapping[str, RenderedFile], notes: list[str]) -> Mapping[str, RenderedFile]:
     """Return the files unchanged; raise `ScaffoldError` for the first that does not parse."""
-    import tomli
-
     for file in files.values():
         try:
             tomli.loads(file.content)

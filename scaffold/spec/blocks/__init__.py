@@ -11,6 +11,8 @@ import pkgutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from scaffold.remap import Rule
+
 if TYPE_CHECKING:
     from scaffold.remap import Rule
     from scaffold.spec.section import Section
@@ -54,8 +56,6 @@ def established(section: Section) -> tuple[Rule, ...]:
         rules += known(section) if known is not None else ()
     path, origin = section.known("detail.modules.time") if "time_embedder" in architecture else (None, "")
     if path is not None and "." in path:
-        from scaffold.remap import Rule
-
         rules.append(Rule(f"{path}.", f"{architecture['time_embedder']}.", origin=origin))
         embedder = (architecture.get("noise_rule") or {}).get("embedder")
         if embedder:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.remap import Rule
 from scaffold.spec.architecture import shape_of
 
 if TYPE_CHECKING:
@@ -92,8 +93,6 @@ def find(section: Section, hidden: int) -> dict[str, Any] | None:
 
 def known_rules(section: Section) -> list[Rule]:
     """The convolutions' keys, which another module of the same kind may share but for its prefix."""
-    from scaffold.remap import Rule
-
     found = patch_modules(section)
     top = section.before["architecture"]["input_projection"]
     layers = found.layers if found is not None else ()

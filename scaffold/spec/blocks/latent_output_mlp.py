@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from scaffold.remap import Rule
 from scaffold.spec.architecture import shape_of, token_size
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ def find(section: Section, hidden: int) -> dict[str, Any] | None:
 
 def known_rules(section: Section) -> list[Rule]:
     """The layers' keys, under the name that they have in the dictionary of modules."""
-    from scaffold.remap import Rule
-
     path, origin = section.known("detail.modules.output")
     return [Rule(f"{path}.", f"{path.rpartition('.')[2]}.", origin=origin)] if "." in path else []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from scaffold.remap import Dropped, KeyMap
 from scaffold.spec.architecture import parameters
 from scaffold.spec.section import Section
 
@@ -67,8 +68,6 @@ def _sync(section: Section) -> tuple[str | None, str]:
 def _drops_heads_alone(section: Section) -> bool:
     """Whether all that training leaves out are heads over the vocabulary, which no engine has as a linear layer that
     an adapter could be bound to."""
-    from scaffold.remap import Dropped, KeyMap
-
     tensors, hidden = section.sources.headers.tensors, section.before["architecture"]["hidden_size"]
     rules = KeyMap.from_data(section.before["checkpoint"]["rules"])
     dropped = [tensor.shape for name, tensor in tensors.items() if isinstance(rules.apply(name), Dropped)]

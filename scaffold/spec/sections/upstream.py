@@ -1,5 +1,7 @@
 """[upstream]: the pipeline that is subclassed and how it calls its scheduler."""
 
+import ast
+
 from scaffold.spec.section import Section
 
 # Attribute of the rollout adapter that holds the scheduler where upstream has none to replace, and what its step takes.
@@ -143,8 +145,6 @@ def _put_constructed(section: Section) -> None:
 
 def _given(call: str, roles: list[str] | None) -> dict[str, str]:
     """Return the text of each argument of a call, by the part that it plays."""
-    import ast
-
     node = ast.parse(call, mode="eval").body
     texts = (
         [ast.unparse(a) for a in (*node.args, *(k.value for k in node.keywords))] if isinstance(node, ast.Call) else []

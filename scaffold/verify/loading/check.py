@@ -6,6 +6,7 @@ import shlex
 import time
 from pathlib import Path
 
+from scaffold.checkpoint import read_checkpoint
 from scaffold.errors import ScaffoldError
 from scaffold.verify.loading.run import load_headers
 from scaffold.verify.loading.text import finding_lines
@@ -31,8 +32,6 @@ def checked(package: Path, checkpoint: Path, shown: str) -> CheckResult:
     began = time.monotonic()
     if not any(checkpoint.glob("**/*.safetensors")):
         return _result("skip", None, f"{shown} holds configuration and no weights", began)
-    from scaffold.checkpoint import read_checkpoint
-
     read_checkpoint(checkpoint)
     try:
         proof = load_headers(package, checkpoint)

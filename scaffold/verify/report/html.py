@@ -7,6 +7,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from scaffold import __version__
 from scaffold.printable import printable, printable_command
 from scaffold.reading import read_text
@@ -22,7 +24,6 @@ PAGE = Path(__file__).resolve().parent / "page"
 def html_report(report: VerifyReport) -> str:
     """Return ``report`` as a page; whatever text it holds is shown, never markup, script or template."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
 
     environment = Environment(
         loader=FileSystemLoader(PAGE, followlinks=False),

@@ -12,7 +12,9 @@ from threading import Event
 
 from scaffold.errors import ScaffoldError
 from scaffold.scratch import keep, scratch_folder
+from scaffold.spec import find_preset
 from scaffold.target import Checkout
+from scaffold.team import team_of
 from scaffold.verify.package import Package, open_package, registered, upstream_bases
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
@@ -345,9 +347,6 @@ def architecture(package: Package) -> str:
 
 def _gain(package: Package) -> float | None:
     """How much the reward of the reference of this model rises, where a preset says."""
-    from scaffold.spec import find_preset
-    from scaffold.team import team_of
-
     key = package.spec.get("upstream", {}).get("registry_key")
     value = find_preset(model_name(package), key, team_of(package.root)).value("train", "gain")
     return None if value is None else float(value)
