@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -59,3 +60,34 @@ def pick_sde_window(
     # Of a seeded generator, random() alone is the same in every version of Python.
     begin = low + int(random.Random(int(training_step)).random() * (latest - low + 1))
     return begin, begin + int(size)
+
+
+def schedule(levels: Callable[..., list[float]]) -> Callable[..., list[float]]:
+    """Refuse to make a schedule of no step.
+
+    Args:
+        levels: makes the noise levels of a number of steps, from 1 downwards, the terminal 0 left out; of the last two
+            sizes of the latents, where the shift follows them; and of the checkpoint's folder, where settings stand.
+
+    Returns:
+        The same, which raises ValueError for less than one step.
+    """
+
+    @functools.wraps(levels)
+    def checked(num_inference_steps: int, *args: Any, **kwargs: Any) -> list[float]:
+        if num_inference_steps < 1:
+            raise ValueError(f"num_inference_steps must be at least 1, got {num_inference_steps}")
+        return levels(num_inference_steps, *args, **kwargs)
+
+    return checked
+
+
+def setup_of(levels: Callable[..., list[float]]) -> Callable[..., list[float]]:
+    """What puts a schedule into a scheduler, and returns it; see :func:`put_levels`."""
+
+    def setup_sigmas(
+        scheduler: Any, num_inference_steps: int, device: str | torch.device | None = None, **settings: Any
+    ) -> list[float]:
+        return put_levels(scheduler, levels(num_inference_steps, **settings), device)
+
+    return setup_sigmas

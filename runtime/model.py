@@ -8,6 +8,20 @@ from typing import Any, Protocol
 
 import torch
 
+# Log-probs leave the Gaussian's normaliser out, on both sides.
+INCLUDE_LOGPROB_NORMALIZER = False
+
+
+def other_names(common: Any) -> Mapping[str, tuple[str, ...]]:
+    """Names that are asked next, in order, where a setting of guidance is not given under its own."""
+    found: Mapping[str, tuple[str, ...]] = getattr(common, "CFG_OTHER_NAMES", {})
+    return found
+
+
+def needs_size(common: Any) -> bool:
+    """Whether the noise levels follow the size of the latents."""
+    return bool(getattr(common, "LEVELS_NEED_SIZE", False))
+
 
 @dataclass(frozen=True)
 class CallPlan:
@@ -35,10 +49,7 @@ class Common(Protocol):
     """The names of ``common.py`` that adapters use; a module is one."""
 
     CFG_DEFAULTS: Mapping[str, Any]
-    CFG_OTHER_NAMES: Mapping[str, tuple[str, ...]]
     CALLS: CallPlan
-    INCLUDE_LOGPROB_NORMALIZER: bool
-    LEVELS_NEED_SIZE: bool
 
     def setup_sigmas(
         self,

@@ -10,7 +10,7 @@ import torch
 
 from .guidance import setting_names
 from .levels import pick_sde_window
-from .model import Common
+from .model import Common, other_names
 from .recording import Trajectory
 
 
@@ -84,7 +84,8 @@ class SteppedRollout:
         Under its other names, too: the pipeline may decide by one of them whether a branch runs.
         """
         common: Common = self.rollout_plan.common
-        given = {name: extra_args.get(name) for name in setting_names(common.CFG_DEFAULTS, common.CFG_OTHER_NAMES)}
+        other = other_names(common)
+        given = {name: extra_args.get(name) for name in setting_names(common.CFG_DEFAULTS, other)}
         for name, value in given.items():
             # The engine fills in a scale that a request leaves out, and says whether it did.
             if value is None and getattr(params, f"{name}_provided", True):
@@ -92,9 +93,9 @@ class SteppedRollout:
         guidance = common.resolve_guidance(given)
         others: dict[str, list[Any]] = {}
         for name, value in guidance.items():
-            for other in common.CFG_OTHER_NAMES.get(name, ()):
-                others.setdefault(other, []).append(value)
-        agreed = {other: values[0] for other, values in others.items() if values.count(values[0]) == len(values)}
+            for second in other.get(name, ()):
+                others.setdefault(second, []).append(value)
+        agreed = {second: values[0] for second, values in others.items() if values.count(values[0]) == len(values)}
         for name, value in {**agreed, **guidance}.items():
             extra_args[name] = value
             if hasattr(params, name):

@@ -11,7 +11,7 @@ from verl_omni.pipelines.model_base import DiffusionModelBase
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
 from .guidance import setting_names
-from .model import Common
+from .model import INCLUDE_LOGPROB_NORMALIZER, Common, other_names
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class SteppedTraining(DiffusionModelBase):
     @classmethod
     def _guidance(cls, model_config: Any) -> dict[str, Any]:
         common: Common = cls.common
-        names = setting_names(common.CFG_DEFAULTS, common.CFG_OTHER_NAMES)
+        names = setting_names(common.CFG_DEFAULTS, other_names(common))
         return common.resolve_guidance({name: getattr(model_config.pipeline, name, None) for name in names})
 
     @classmethod
@@ -110,7 +110,7 @@ class SteppedTraining(DiffusionModelBase):
             sde_type=model_config.algo.sde_type,
             return_logprobs=True,
             return_sqrt_dt=True,
-            include_logprob_normalizer=cls.common.INCLUDE_LOGPROB_NORMALIZER,
+            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,
         )
         if free is not None:
             whole = latents[:, step].float().masked_scatter(free, prev_sample_mean)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
-from .model import Common
+from .model import Common, needs_size
 from .replay import DenoiserCalls, read_calls
 from .stepped_training import LogProbs, SteppedTraining
 
@@ -34,7 +34,7 @@ class RecordedTraining(SteppedTraining):
         ``forward_and_sample_previous_step`` calls again.
         """
         common: Common = cls.common
-        if common.LEVELS_NEED_SIZE and latent_size is None:
+        if needs_size(common) and latent_size is None:
             return
         common.setup_sigmas(
             scheduler,
@@ -109,7 +109,7 @@ class RecordedTraining(SteppedTraining):
         """
         common: Common = cls.common
         latents, timesteps = scheduler_inputs["all_latents"], scheduler_inputs["all_timesteps"]
-        if common.LEVELS_NEED_SIZE:
+        if needs_size(common):
             cls.set_timesteps(scheduler, model_config, latents.device, latents.shape[-2:])
         conditional = module(**model_inputs)[0].float()
         unconditional = None if negative_model_inputs is None else module(**negative_model_inputs)[0].float()

@@ -103,6 +103,9 @@ class EngineUnderTest:
                 if module is not None and getattr(module, "__name__", "").startswith(package.__name__):
                     if hasattr(module, name):
                         setattr(module, name, value)
+                        if key == "schedule":
+                            levels = sys.modules[module.setup_sigmas.__module__]
+                            module.setup_sigmas = levels.setup_of(value)
 
     def pipeline(self, cls: Any) -> Any:
         """An instance whose parts are the case's instead of a checkpoint's."""

@@ -114,7 +114,7 @@ def test_a_file_that_a_request_may_leave_out_is_taken_where_a_row_has_it(
         inputs = json.loads(row["extra_info"]["inputs"])
         assert inputs == {kind: str(tmp_path / record[kind]) for kind in kinds}
         loop = module(key, "/agent_loop.py", tmp_path, monkeypatch)
-        media = loop.read_media(row["extra_info"])
+        media = loop.LongCatVideoAvatarAgentLoop.read_media(row["extra_info"])
         assert media["audio"] == str(tmp_path / "voice.wav")
         assert ({"image"} if "image" in media else set()) == kinds - {"audio"}
     with pytest.raises(ValueError, match="no audio, which the pipeline needs"):
@@ -200,7 +200,7 @@ def test_the_schedule_of_a_checkpoint_that_is_one_file(tmp_path: Path, monkeypat
     names: dict[str, Any] = {}
     start = text.index("def scheduler_config")
     imports = "from runtime.settings_file import scheduler_config as read_scheduler_config\nfrom typing import Any\n"
-    exec(imports + text[start : text.index("\ndef ", start + 1)], names)
+    exec(imports + text[start : text.index("\n\n\n", start)], names)
     (tmp_path / "scheduler").mkdir()
     (tmp_path / "scheduler" / "scheduler_config.json").write_text('{"shift": 5.0}')
     (tmp_path / "anima.safetensors").touch()

@@ -14,7 +14,7 @@ import pytest
 
 from tests.grade.test_needs import readme
 from tests.grade.test_ported_data import files
-from tests.rendered_module import load
+from tests.rendered_module import load, stand_in
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
@@ -41,6 +41,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in ("stage_inputs", "agent_loop"):
         (text,) = [text for path, text in files(KEY).items() if path.endswith(f"/{name}.py")]
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    stand_in(monkeypatch)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield importlib.import_module(f"{PACKAGE}.stage_inputs")
     for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
@@ -89,7 +90,6 @@ def test_a_request_gets_what_its_file_holds_once(stage: Any, tmp_path: Path) -> 
 def test_the_agent_loop_sends_the_path_that_the_row_names(
     stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load(tmp_path / PACKAGE / "stage_inputs.py", monkeypatch)  # stands in for verl-omni's own loop
     found = importlib.import_module(f"{PACKAGE}.agent_loop")
     path = tmp_path / "0.safetensors"
     path.touch()

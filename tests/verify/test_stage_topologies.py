@@ -91,7 +91,7 @@ recording = runpy.run_path(str(script))["recording_config"]("", str(folder))
 name, (first, last) = stages(recording)
 assert name == stage.WHOLE and first.stage_pipeline_config.execution_type.name == "LLM_AR"
 recorder = last.diffusion_config.custom_pipeline_args["pipeline_class"]
-assert recorder == f"{PACKAGE}.stage_inputs.StageInputsRecorder"
+assert recorder == "verl_omni.pipelines.flow_grpo_runtime.stage_inputs.StageInputsRecorder"
 
 exec(task["made"])
 bridge = resolve_pipeline_config(stage.WHOLE).stages[stage.POSITION].custom_process_input_func

@@ -24,8 +24,7 @@ from typing import Any
 import torch
 
 from verl_omni.pipelines.flow_grpo_runtime.guidance import PackedGuidance, resolve_settings
-from verl_omni.pipelines.flow_grpo_runtime.levels import put_levels
-from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
+from verl_omni.pipelines.flow_grpo_runtime.levels import schedule, setup_of
 
 # Rate of the schedule's time shift; BagelPipeline uses it whatever the checkpoint's configuration says.
 SCHEDULE_SHIFT = 3.0
@@ -39,7 +38,6 @@ CFG_DEFAULTS: dict[str, Any] = {
     "cfg_renorm_type": "global",
     "cfg_renorm_min": 0.0,
 }
-CFG_OTHER_NAMES: dict[str, tuple[str, ...]] = {}
 
 RENORMS = ("text_channel", "global", "channel")
 
@@ -57,43 +55,29 @@ GUIDANCE = PackedGuidance(
 # Room for a prompt where a request does not say ``max_sequence_length``, in tokens.
 MAX_PROMPT_LENGTH = 256
 
-# Log-probs leave the Gaussian's normaliser out, on both sides.
-INCLUDE_LOGPROB_NORMALIZER = False
-
 
 def shift_sigmas(t: torch.Tensor, shift: float = SCHEDULE_SHIFT) -> torch.Tensor:
     """Time shift ``s * t / (1 + (s - 1) * t)`` of noise levels in [0, 1]; shape and dtype stay."""
     return shift * t / (1 + (shift - 1) * t)
 
 
+@schedule
 def bagel_sigmas(num_inference_steps: int) -> list[float]:
     """Noise levels at which the model is evaluated, from 1 downwards; the terminal 0 is left out.
 
     ``n`` requested steps are ``n`` points of the schedule and ``n - 1`` evaluations.
 
     The values are computed in float32 on the CPU, so that both sides have the same bits whatever their devices.
-
-    Raises:
-        ValueError: no step is requested.
     """
-    if num_inference_steps < 1:
-        raise ValueError(f"num_inference_steps must be at least 1, got {num_inference_steps}")
     points = max(num_inference_steps, 2)  # the engine warms up with one step
     return shift_sigmas(torch.linspace(1, 0, points, dtype=torch.float32))[:-1].tolist()
 
 
-def setup_sigmas(
-    scheduler: FlowMatchSDEDiscreteScheduler, num_inference_steps: int, device: str | torch.device | None = None
-) -> list[float]:
-    """Put the schedule of :func:`bagel_sigmas` into ``scheduler``, and return it."""
-    return put_levels(scheduler, bagel_sigmas(num_inference_steps), device)
+setup_sigmas = setup_of(bagel_sigmas)
 
 
 def resolve_guidance(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in ``CFG_DEFAULTS`` and bring the values to one type, whether they come from JSON, Hydra or Python.
-
-    Args:
-        overrides: values by name; other names and None are passed over.
+    """Fill in ``CFG_DEFAULTS``; other names and None are passed over.
 
     Raises:
         ValueError: a value is none of its kind.

@@ -24,7 +24,7 @@ import torch
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
 from .calls import CallRecorder
-from .model import Common
+from .model import INCLUDE_LOGPROB_NORMALIZER, Common
 
 # How far a size of step or a noise level of the pipeline may lie from training's.
 NEAR = 1e-5
@@ -129,7 +129,7 @@ class RecordingScheduler:
             timestep=self.inner.timesteps[index],
             sample=sample,
             generator=generator or self._generator,
-            include_logprob_normalizer=self.common.INCLUDE_LOGPROB_NORMALIZER,
+            include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,
             return_dict=False,
             **options,
         )

@@ -22,7 +22,9 @@ def sent_by_loop(package: str) -> Callable[[dict[str, Any], tuple[int, int]], di
     """
     if importlib.util.find_spec(f"{package}.agent_loop") is None:
         return None
-    read = getattr(importlib.import_module(f"{package}.agent_loop"), "read_media", None)
+    own = vars(importlib.import_module(f"{package}.agent_loop"))
+    edits = next((kind for kind in own.values() if getattr(kind, "edits", False)), None)
+    read = own.get("read_media") if edits is None else edits.read_media
     if read is None or "size" not in inspect.signature(read).parameters:
         return None
 
