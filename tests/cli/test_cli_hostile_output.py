@@ -228,7 +228,7 @@ def test_version_with_markup_is_shown_as_it_is(
     root = tmp_path / "tree"
     shutil.copytree(reference, root, symlinks=True)
     spec = next(root.glob("verl_omni/pipelines/*/scaffold.toml"))
-    spec.write_text(re.sub(r'(?m)^display = ".*"$', 'display = "[/bold]\\\\u001b[31m"', spec.read_text()))
+    spec.write_text(re.sub(r'(?m)^display = "[^"]*"', 'display = "[/bold]\\\\u001b[31m"', spec.read_text()))
     shown = scaffold_cli("remove", spec.parent, "--dry-run", "--force").success()
     assert "[/bold]\\x1b[31m" in shown
     assert harmless(shown)

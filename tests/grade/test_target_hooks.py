@@ -43,6 +43,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
             allow_version_mismatch=True,
         )
         plan_new(request).plan.commit()
+    for command in (("init", "--quiet"), ("add", "--all")):  # one hook asks git which files there are
+        subprocess.run(["git", *command], cwd=root, check=True)
     return root
 
 
