@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from scaffold.spec import read_spec
+
 pytestmark = pytest.mark.upstream
 
 PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
@@ -140,7 +142,7 @@ def test_renamed_guidance_argument(upstream: Any, render: Callable[..., Path]) -
     out = render()
     assert "pull" in constant(out, "CFG_DEFAULTS")
     assert "cfg_text_scale" not in constant(out, "CFG_DEFAULTS")
-    assert 'guidance["pull"]' in (out / TRAINING).read_text()
+    assert 'text_scale="pull"' in (out / COMMON).read_text()
 
 
 def test_another_token_text(upstream: Any, render: Callable[..., Path]) -> None:
@@ -171,7 +173,7 @@ def test_token_id_written_out(upstream: Any, render: Callable[..., Path], kit_pa
 def test_another_begin_token(upstream: Any, render: Callable[..., Path], kit_passes: Callable[..., None]) -> None:
     upstream.replace(PIPELINE, "<|im_start|>", "<|begin|>")
     out = render()
-    assert 'removeprefix("<|begin|>")' in (out / ROLLOUT).read_text()
+    assert 'begin="<|begin|>"' in (out / ROLLOUT).read_text()
     assert '"<|begin|>"' in (out / "examples/flowgrpo_trainer/data_process/bagel_ocr.py").read_text()
     kit_passes(out)
 
@@ -190,7 +192,7 @@ def test_classes_and_methods_renamed(
     module = "vllm_omni.diffusion.models.bagel.pipeline_bagel"
     assert (module, "ZetaPipeline") in imports_of(out / ROLLOUT)
     text = (out / ROLLOUT).read_text()
-    assert "class BagelPipelineWithLogProb(ZetaPipeline):" in text
+    assert "class BagelPipelineWithLogProb(composed_rollout.FoldingRollout, ZetaPipeline):" in text
     for path in out.rglob("*.py"):
         assert not re.search(r"\bBagelPipeline\b", path.read_text()), path.name
     assert same_code(out, default_tree, COMMON, MODEL_FILE)
@@ -251,9 +253,8 @@ def test_one_step_more(upstream: Any, render: Callable[..., Path], kit_passes: C
     upstream.replace(MODEL, POINTS, "num_sample_points = num_timesteps + 1")
     out = render()
     text = (out / ROLLOUT).read_text()
-    assert "params.num_inference_steps = max(1, requested_steps - 1)" in text
-    assert re.search(r"finally:\n\s+params\.num_inference_steps = requested_steps\n", text)
-    assert "request_offset = -1\n" in (out / f"{PACKAGE}/scaffold.lock.toml").read_text()
+    assert "more_steps=-1," in text
+    assert read_spec(out / f"{PACKAGE}/scaffold.toml").spec.value("schedule.request_offset") == -1
     kit_passes(out)
 
 
