@@ -23,9 +23,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scaffold.checkpoint import TensorHeader, manifest_text, read_checkpoint
+from scaffold.files.resources import kit_root
 from scaffold.grade.layout import Layout, digest, layouts
 from scaffold.render.names import model_name
-from scaffold.resources import kit_root
 
 VERSION = "0.30.0"
 

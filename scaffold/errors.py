@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from scaffold.printable import printable_command
+from scaffold.terminal.printable import printable_command
 
 
 class ScaffoldError(Exception):

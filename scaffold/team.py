@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from scaffold.digest import sha256_hex
 from scaffold.errors import ScaffoldError
-from scaffold.reading import RefusedFileError, read_text, walk
+from scaffold.files.digest import sha256_hex
+from scaffold.files.reading import RefusedFileError, read_text, walk
 
 FOLDER = ".omni-scaffold"
 PRESETS = "presets"

@@ -25,8 +25,8 @@ from shared_answers import SharedAnswers
 from warm_python import WarmPython
 
 from scaffold.checkpoint import TensorHeader
+from scaffold.files.resources import RUNTIME, kit_root
 from scaffold.render import render
-from scaffold.resources import RUNTIME, kit_root
 from scaffold.spec import IntegrationSpec, read_spec
 from scaffold.verify.rollout.forking import Servers, forking
 from scaffold.verify.rollout.pins import packaged_versions

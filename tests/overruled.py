@@ -26,8 +26,7 @@ def overrule(spec: Path, name: str, value: str) -> None:
 
 def alter(spec: Path, old: str, new: str) -> None:
     """Replace a text that stands once in the two files of a spec; a lock gets its digest again."""
-    from scaffold.spec.lock import LOCK_NAME
-    from scaffold.spec.seal import seal
+    from scaffold.spec.lock import LOCK_NAME, seal
 
     lock = spec.with_name(LOCK_NAME)
     there = [path for path in (spec, lock) if path.read_text(encoding="utf-8").count(old) == 1]

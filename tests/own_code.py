@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from scaffold.resources import PACKAGE_ROOT
+from scaffold.files.resources import PACKAGE_ROOT
 
 in_one_worker = pytest.mark.xdist_group("own code")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from scaffold import parsing
+from scaffold.files import parsing
 
 parsing.parse = lru_cache(maxsize=512)(parsing.parse)
 

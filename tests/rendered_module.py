@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scaffold.resources import RUNTIME, runtime_root
+from scaffold.files.resources import RUNTIME, runtime_root
 
 _LOOP = "verl_omni.agent_loop.single_turn_agent_loop"
 _SHARED = f"verl_omni.pipelines.{RUNTIME}"

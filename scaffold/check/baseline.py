@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scaffold.check.report import CheckReport, fingerprints
-from scaffold.documents import MalformedError, parse_json
 from scaffold.errors import ScaffoldError
-from scaffold.reading import expanded, read_bytes
+from scaffold.files.documents import MalformedError, parse_json
+from scaffold.files.reading import expanded, read_bytes
 
 SCHEMA = 1
 

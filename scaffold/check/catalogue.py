@@ -8,9 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from scaffold.check.rule import Rule
-from scaffold.documents import parse_toml
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.files.documents import parse_toml
+from scaffold.files.reading import read_text
 
 
 @lru_cache(maxsize=1)

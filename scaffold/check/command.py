@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from scaffold.check.report import CheckReport
 from scaffold.errors import ScaffoldError
-from scaffold.reading import expanded
+from scaffold.files.reading import expanded
 
 
 class CheckRequest(NamedTuple):

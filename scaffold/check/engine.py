@@ -14,9 +14,9 @@ from scaffold.check.rule import Hit, Rule
 from scaffold.check.settings import Settings
 from scaffold.check.suppression import Comments
 from scaffold.check.targets import Target, find_targets, shown_path
-from scaffold.collector import collector_off
-from scaffold.cpu_limit import CpuLimit
 from scaffold.errors import ScaffoldError
+from scaffold.limits.collector import collector_off
+from scaffold.limits.cpu_limit import CpuLimit
 
 ALL, EACH = 300.0, 60.0
 """Seconds of processor time for all rules, and for one on one package: far more than the largest checkout takes."""

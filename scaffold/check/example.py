@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from scaffold.check.finding import Finding, Span
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 
 OPEN, CLOSE = "«", "»"
 Change = str | tuple[str, str] | list[tuple[str, str]] | None

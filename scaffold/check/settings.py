@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scaffold.documents import MalformedError, parse_toml
 from scaffold.errors import ScaffoldError
-from scaffold.reading import expanded, read_bytes
+from scaffold.files.documents import MalformedError, parse_toml
+from scaffold.files.reading import expanded, read_bytes
 
 TABLE = "omni-scaffold"
 KEYS = ("select", "ignore", "per-file-ignores", "baseline")

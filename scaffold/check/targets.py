@@ -11,7 +11,7 @@ from scaffold.check.model.project import CONTRACT_BASES, PIPELINES, Project
 from scaffold.check.model.tree import DiskTree
 from scaffold.check.settings import Settings, find_settings
 from scaffold.errors import ScaffoldError
-from scaffold.reading import expanded, read_bytes
+from scaffold.files.reading import expanded, read_bytes
 
 
 class Target:

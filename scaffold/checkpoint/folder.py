@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaffold import reading
 from scaffold.checkpoint.layout import check_inside
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
+from scaffold.files import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from pathlib import Path
 from scaffold.checkpoint.headers import CheckpointHeaders
 from scaffold.checkpoint.local import Progress, read_local
 from scaffold.errors import ScaffoldError
-from scaffold.resources import install_command
+from scaffold.files.resources import install_command
 from scaffold.scratch import scratch_folder
 
 TOTAL_SECONDS = 300.0
@@ -36,7 +36,7 @@ def read_hub(location: str, progress: Progress | None = None) -> CheckpointHeade
         ScaffoldError: no such repository or revision, no access, no connection, more than the bounds allow, or damaged
             or hostile files.
     """
-    from scaffold.child_process import TookTooLong, environment, run
+    from scaffold.limits.child_process import TookTooLong, environment, run
 
     if importlib.util.find_spec("huggingface_hub") is None:
         raise ScaffoldError(

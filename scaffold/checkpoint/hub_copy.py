@@ -20,7 +20,7 @@ from scaffold.checkpoint.layout import WEIGHTS, check_inside, no_weights, weight
 from scaffold.checkpoint.quoting import quoted
 from scaffold.checkpoint.safetensors_header import LENGTH_BYTES, header_length
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_bytes
+from scaffold.files.reading import read_bytes
 
 MOST_FILES = 2000
 """Weight files of a repository."""

@@ -13,7 +13,7 @@ from scaffold.checkpoint.index import MAX_INDEX_BYTES, SUFFIX, parse_index
 from scaffold.checkpoint.layout import PICKLES, WEIGHTS, assemble, no_weights, placed, weight_names
 from scaffold.checkpoint.safetensors_header import LENGTH_BYTES, header_length, parse_header
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_up_to
+from scaffold.files.reading import read_up_to
 
 # Of the components in subfolders, where the weights lie beside them.
 CONFIGS = ("/config.json", "/scheduler_config.json")

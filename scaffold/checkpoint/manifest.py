@@ -12,7 +12,7 @@ from scaffold.checkpoint.headers import CheckpointFile, CheckpointHeaders, Tenso
 from scaffold.checkpoint.json_bounds import parse_table
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_bytes
+from scaffold.files.reading import read_bytes
 
 MAX_MANIFEST_BYTES = 32_000_000
 

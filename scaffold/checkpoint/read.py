@@ -8,7 +8,7 @@ from pathlib import Path
 from scaffold.checkpoint.headers import CheckpointHeaders
 from scaffold.checkpoint.local import Progress, read_local
 from scaffold.errors import ScaffoldError
-from scaffold.progress import progress_bar
+from scaffold.terminal.progress import progress_bar
 
 _REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@[\w./-]+)?", re.ASCII)
 _LONGEST = 96

@@ -10,11 +10,11 @@ import re
 import sys
 from typing import NoReturn
 
-from scaffold import own_process
 from scaffold.errors import ScaffoldError
-from scaffold.interrupt import EXIT_CODE, line
-from scaffold.printable import printable
-from scaffold.reading import RefusedFileError
+from scaffold.files.reading import RefusedFileError
+from scaffold.limits import own_process
+from scaffold.terminal.interrupt import EXIT_CODE, line
+from scaffold.terminal.printable import printable
 
 # What a full disk, a quota, missing permissions or a machine at its limits look like; anything else is our bug.
 _REFUSALS = frozenset(
@@ -60,7 +60,7 @@ def main() -> NoReturn:
             _reader_left()
         raise
     except (MemoryError, RecursionError) as error:
-        from scaffold.bounded import memory
+        from scaffold.limits.bounded import memory
 
         what = "nested too deeply" if isinstance(error, RecursionError) else f"too large for {memory()}"
         command = next(iter(sys.argv[1:]), "")

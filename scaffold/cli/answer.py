@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
-from scaffold.printable import printable_command
-from scaffold.progress import VOICE
+from scaffold.terminal.printable import printable_command
+from scaffold.terminal.progress import VOICE
 
 
 def show_json(answer: Mapping[str, Any]) -> None:

@@ -14,8 +14,8 @@ import typer
 import scaffold.cli.commands as commands
 from scaffold import __version__
 from scaffold.errors import ScaffoldError
-from scaffold.interrupt import EXIT_CODE, line
-from scaffold.progress import VOICE
+from scaffold.terminal.interrupt import EXIT_CODE, line
+from scaffold.terminal.progress import VOICE
 
 
 class InterruptedCommandError(ScaffoldError):

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from scaffold.printable import printable_lines
+from scaffold.terminal.printable import printable_lines
 
 
 def show(difference: str) -> None:

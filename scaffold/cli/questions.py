@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from scaffold.errors import RefusedError, ScaffoldError
+from scaffold.files.reading import expanded
 from scaffold.new.recipe_options import RANK, RecipeOptions, guidance_of, guidance_origin, with_options
 from scaffold.new.request import NewRequest
-from scaffold.printable import printable, printable_command
-from scaffold.reading import expanded
+from scaffold.terminal.printable import printable, printable_command
 
 if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec

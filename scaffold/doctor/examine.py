@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from scaffold import child_process, git
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
-from scaffold.resources import install_command
+from scaffold.files import git
+from scaffold.files.reading import read_text
+from scaffold.files.resources import install_command
+from scaffold.limits import child_process
 from scaffold.upstream.at_hand import at_hand, damaged
 from scaffold.upstream.locate import DEFAULT_VERSION
 from scaffold.verify.rollout.environment import Environment, build_command, environment_folder, find_environment

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scaffold.console import said
 from scaffold.doctor.examine import Finding
 from scaffold.inspect.report_console import report_console
+from scaffold.terminal.console import said
 
 _STYLES = {"ok": "green", "absent": "yellow", "wrong": "red"}
 

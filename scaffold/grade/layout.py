@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import tomli
 
 from scaffold.checkpoint import read_manifest
-from scaffold.reading import read_text
-from scaffold.resources import presets_root
+from scaffold.files.reading import read_text
+from scaffold.files.resources import presets_root
 
 if TYPE_CHECKING:
     from scaffold.checkpoint import CheckpointHeaders, TensorHeader

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from scaffold.console import said
 from scaffold.grade import COMPLETE, PARTIAL, REFUSED, UNPROVEN
 from scaffold.grade.models_page import DIFFUSERS
 from scaffold.inspect.report_console import report_console
+from scaffold.terminal.console import said
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

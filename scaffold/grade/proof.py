@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import tomli
 
+from scaffold.files.reading import read_text
+from scaffold.files.resources import presets_root
 from scaffold.grade.origin import digest
-from scaffold.reading import read_text
-from scaffold.resources import presets_root
 from scaffold.target import default_profile
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scaffold import own_process
-from scaffold.collector import collector_off
 from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact
 from scaffold.inspect.report import EDIT, FILES, PREFIX, STREAMED, Report
+from scaffold.limits import own_process
+from scaffold.limits.collector import collector_off
 from scaffold.upstream.own_pipeline import with_own_pipeline
 
 if TYPE_CHECKING:
@@ -114,11 +114,11 @@ def _with_references(source: UpstreamSource, target: PipelineTarget, key: str | 
 
 def _executions(source: UpstreamSource, target: PipelineTarget, key: str | None) -> Iterator[Program]:
     """The pipeline executed on a request that gives more and more, then its loops by themselves."""
-    from scaffold.cpu_limit import CpuLimit
     from scaffold.inspect.hidden_loops import hidden_loops
     from scaffold.inspect.program import Program
     from scaffold.inspect.program.program import EXECUTIONS
     from scaffold.inspect.refusals.placeholder import refusal as is_placeholder
+    from scaffold.limits.cpu_limit import CpuLimit
 
     cpu_limit = CpuLimit(EXECUTIONS, EXECUTIONS)
     # A class for image or video input refuses a request without one, a policy one without an observation.

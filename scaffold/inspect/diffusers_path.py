@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scaffold.errors import ScaffoldError
+from scaffold.files.reading import read_text
 from scaffold.inspect.facts import Confidence, Evidence
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options
 from scaffold.inspect.weight_sources import component_sources
-from scaffold.reading import read_text
 from scaffold.source.classes import ClassInfo
 from scaffold.source.syntax import walk_tree
 from scaffold.source.values import External

@@ -7,11 +7,11 @@ import pkgutil
 from functools import cache
 from types import ModuleType
 
-from scaffold.cpu_limit import CpuLimit
 from scaffold.inspect import questions as asked
 from scaffold.inspect.facts import UNKNOWN, Fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.report import ANSWERS, EDIT, Report, Upstream
+from scaffold.limits.cpu_limit import CpuLimit
 from scaffold.source.builtin_calls import WRONG
 
 # Seconds of processor time: for all questions, and for one. Real sources take a hundredth of it.

@@ -22,11 +22,11 @@ from functools import cache
 from typing import Any
 
 from scaffold import __version__
-from scaffold.documents import parse_json
+from scaffold.files.documents import parse_json
+from scaffold.files.reading import open_regular, read_bytes, read_up_to
+from scaffold.files.resources import PACKAGE_ROOT
 from scaffold.inspect.facts import Evidence, Fact
 from scaffold.inspect.report import Report, Upstream
-from scaffold.reading import open_regular, read_bytes, read_up_to
-from scaffold.resources import PACKAGE_ROOT
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.source import UpstreamSource
 
@@ -34,7 +34,8 @@ SECONDS = 0.5
 """Processor time beyond which a report is not kept: half of the shortest limit of an inspection."""
 LARGEST = 4_000_000
 """Bytes of the largest entry that is read."""
-# Rooms that have a part in an answer, besides what every room uses.
+# What every room uses has a part in every answer.
+_EVERYWHERE = ("files", "limits", "terminal")
 _TEXTS = (".py", ".json", ".toml")
 _ROOMS = ("inspect", "source", "upstream", "checkpoint")
 
@@ -121,6 +122,7 @@ def _is_own(found: os.stat_result) -> bool:
 def _tool(rooms: tuple[str, ...]) -> str:
     """Return the digest of all that makes an answer out of a source: the tool's own text, and Python."""
     digest = hashlib.sha256(f"{__version__}\n{sys.version}".encode())
+    rooms = (*_EVERYWHERE, *rooms)
     files = (path for room in rooms for path in (PACKAGE_ROOT / room).rglob("*") if path.suffix in _TEXTS)
     for path in sorted([*PACKAGE_ROOT.glob("*.py"), *files]):
         digest.update(f"{path.relative_to(PACKAGE_ROOT).as_posix()}\n{_sha256(read_bytes(path))}\n".encode())

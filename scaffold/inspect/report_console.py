@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from scaffold.console import SafeConsole
+from scaffold.terminal.console import SafeConsole
 
 # Wide enough for the longest place of vllm-omni beside its answer.
 FILE_WIDTH = 140

@@ -54,8 +54,8 @@ def lines_of(report: Report, source: UpstreamSource, name: str) -> dict[str, Any
 
 def print_lines(answer: dict[str, Any]) -> None:
     """Print what `lines_of` returned, the line itself marked."""
-    from scaffold.console import said
     from scaffold.inspect.report_console import report_console
+    from scaffold.terminal.console import said
 
     console = report_console()
     console.print(said((answer["fact"], "bold"), f" = {answer['value']!r} ({answer['confidence']})"), soft_wrap=True)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scaffold.child_process import ended_with, interrupts_held
 from scaffold.errors import ScaffoldError
 from scaffold.inspect import inspect_pipeline
 from scaffold.inspect.report import SCHEMA, Report
+from scaffold.limits.child_process import ended_with, interrupts_held
 from scaffold.upstream import locate, read_registry
 
 if TYPE_CHECKING:

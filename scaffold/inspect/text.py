@@ -3,22 +3,55 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.inspect.facts import Fact
-from scaffold.inspect.place_text import places, short_names
 from scaffold.inspect.report import ANSWERS, Report
 from scaffold.inspect.shown_details import shown_details
-from scaffold.printable import printable
-from scaffold.progress import VOICE
+from scaffold.terminal.printable import printable
+from scaffold.terminal.progress import VOICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import Console, RenderableType
     from rich.text import Text
+if TYPE_CHECKING:
+    from scaffold.inspect.facts import Evidence
+
+
+# Places in few words: each file under the shortest name that is its own, the lines of a file together.
+
+SHOWN = 2
+
+
+def short_names(files: Iterable[str]) -> dict[str, str]:
+    """The shortest end of each path that no other path has, in the order of the paths."""
+    paths = list(dict.fromkeys(files))
+    names = {}
+    for path in paths:
+        parts = path.split("/")
+        for length in range(1, len(parts) + 1):
+            name = "/".join(parts[-length:])
+            if not any(other != path and f"/{other}".endswith(f"/{name}") for other in paths):
+                break
+        names[path] = name
+    return names
+
+
+def places(evidence: Sequence[Evidence], names: dict[str, str]) -> list[str]:
+    """One text a file, such as ``pipeline.py:12, 40``, of the first places; the last says how many are left out."""
+    lines: dict[str, list[int]] = {}
+    for place in evidence[:SHOWN]:
+        lines.setdefault(names[place.file], []).append(place.line)
+    texts = [f"{name}:{', '.join(map(str, dict.fromkeys(numbers)))}" for name, numbers in lines.items()]
+    if len(evidence) > SHOWN:
+        texts[-1] += f" (+{len(evidence) - SHOWN})"
+    return texts
+
 
 UNKNOWN_MARK = "? unknown"
 LIKELY_MARK = "~"
@@ -73,7 +106,7 @@ def render(report: Report, width: int, options: Sequence[str] = (), asked: str |
     """The parts of the text report, in order, for a page of ``width`` columns."""
     from rich.text import Text
 
-    from scaffold.console import said
+    from scaffold.terminal.console import said
 
     upstream = report.upstream
     head = said((upstream.pipeline, "bold"), f"  vllm-omni {upstream.label}  {upstream.module}")

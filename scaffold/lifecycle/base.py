@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
-from scaffold.git import versions
+from scaffold.files.git import versions
 from scaffold.lifecycle.merge_spec import REPRODUCED
 from scaffold.new import render_files
 from scaffold.plan.state import FileState

@@ -13,9 +13,9 @@ from scaffold.grade.rendering import validate_ported
 from scaffold.lifecycle.derive import derive
 from scaffold.lifecycle.merge_spec import merge_specs
 from scaffold.new.version_match import ALLOW, is_allowed, other_pin, with_pin
-from scaffold.progress import step
 from scaffold.spec.derived import digests
 from scaffold.spec.validate import validate
+from scaffold.terminal.progress import step
 from scaffold.upstream import locate
 from scaffold.upstream.builds import base_of
 from scaffold.upstream.identity import identified

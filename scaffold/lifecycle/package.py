@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.files.reading import expanded
 from scaffold.new import package_path, record_paths
 from scaffold.new.recorded import from_here, recorded_runtime
 from scaffold.plan import wiring_edits
 from scaffold.plan.edits import DOCS
 from scaffold.plan.folder import contained
 from scaffold.plan.recovery import recover_aloud
-from scaffold.reading import expanded
 from scaffold.render.names import validate_model
 from scaffold.render.rendered import RenderedFile
 from scaffold.render.runtime import is_runtime

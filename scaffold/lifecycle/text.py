@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from scaffold.console import SafeConsole, said
+from scaffold.terminal.console import SafeConsole, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

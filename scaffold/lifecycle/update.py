@@ -26,8 +26,8 @@ from scaffold.plan.plan import Plan
 from scaffold.plan.rewire import rewired
 from scaffold.plan.sketch import patch as sketched
 from scaffold.plan.state import FileState
-from scaffold.progress import step
 from scaffold.render.runtime import refuse_newer
+from scaffold.terminal.progress import step
 
 if TYPE_CHECKING:
     from scaffold.grade import Graded

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from scaffold.digest import sha256_hex
 from scaffold.errors import ScaffoldError
+from scaffold.files.digest import sha256_hex
 from scaffold.grade import is_ported
 from scaffold.grade.rendering import ported_text, scheduler_text, validate_ported
 from scaffold.new.recorded import record_paths, recorded_spec

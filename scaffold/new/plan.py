@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.checkpoint import read_checkpoint
 from scaffold.errors import ScaffoldError
+from scaffold.files.reading import expanded
 from scaffold.grade import grade_of, specify
 from scaffold.inspect.report import LATER
 from scaffold.new.loaded import loaded
-from scaffold.new.own_package import keep_own
 from scaffold.new.package import render_package
 from scaffold.new.recipe_options import RecipeOptions, with_options
-from scaffold.new.recorded import from_here, known_digests, package_path, recorded_spec
+from scaffold.new.recorded import from_here, known_digests, package_path, record_paths, recorded_spec
 from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_flags, refuse_values
 from scaffold.new.uncommitted import uncommitted_notes
@@ -23,13 +23,13 @@ from scaffold.new.version_match import other_pin, with_pin
 from scaffold.new.weight_files import weight_file_notes
 from scaffold.plan import plan_checkout, plan_output, wiring_edits
 from scaffold.plan.recovery import recover_aloud
-from scaffold.progress import step
-from scaffold.reading import expanded
 from scaffold.render import derive_names
 from scaffold.render.runtime import refuse_newer
 from scaffold.spec import SpecRequest, read_spec
+from scaffold.spec.derived import comparable, digest
 from scaffold.target import Checkout, default_profile, profile_by_name
 from scaffold.team import team_for
+from scaffold.terminal.progress import step
 from scaffold.upstream import locate
 from scaffold.upstream.identity import identified
 from scaffold.upstream.own_pipeline import with_own_pipeline
@@ -43,6 +43,69 @@ if TYPE_CHECKING:
     from scaffold.target import ContractProfile
     from scaffold.team import Team
     from scaffold.upstream import UpstreamSource
+if TYPE_CHECKING:
+    from scaffold.new.request import NewRequest
+    from scaffold.plan import Plan
+    from scaffold.spec import IntegrationSpec
+
+
+# `new` over a package that it wrote before: what became of that since is not taken back, and the command is named.
+
+# The tool and the target say these themselves.
+_NOBODYS = ("tool.", "target.", "upstream.version", "upstream.checkout_pin")
+
+
+def keep_own(plan: Plan, spec: IntegrationSpec, request: NewRequest) -> Plan:
+    """Return the plan with a conflict where the package that is there is of another version, or has values set by hand.
+
+    Whatever is in conflict in a package of the tool's own, the hint is the ``update`` that does what is wanted.
+    """
+    stored = recorded_spec(plan.root, spec)
+    if stored is None:
+        return plan
+    recorded, (path, _) = stored.spec, record_paths(spec)
+    there, wanted = recorded.value("upstream.version"), spec.value("upstream.version")
+    names = hand_set(recorded, spec) if request.spec is None else ()
+    reasons = [f"made for vllm-omni {there}, not {wanted}"] if there != wanted else []
+    reasons += [f"set by hand: {', '.join(names)}"] if names else []
+    if reasons:
+        conflict = "; ".join(reasons)
+        changes = tuple(
+            replace(change, conflict=conflict) if change.path == path else change for change in plan.changes
+        )
+        plan = replace(plan, changes=changes)
+    command = f"omni-scaffold update {from_here(plan.root, package_path(spec))}"
+    if request.spec is not None:
+        own = Path(request.spec).resolve() == (plan.root / path).resolve()
+        first = "" if own else f"set its values in {path} and "
+        advice = f"{first}`{command} --spec` renders them, with your edits of other files kept"
+    elif there != wanted:
+        advice = f"`{command} --vllm-omni {request.vllm_omni or wanted}` carries the package there and keeps your edits"
+    elif names:
+        advice = f"`{command} --spec` renders the values that you set, `{command}` renders anew and keeps them"
+    else:
+        advice = f"`{command}` renders anew and keeps your edits"
+    return replace(
+        plan,
+        conflict_message="`new` wrote this package before, and it is another one now",
+        conflict_hint=f"{advice}; --force overwrites them",
+    )
+
+
+def hand_set(recorded: IntegrationSpec, new: IntegrationSpec) -> tuple[str, ...]:
+    """Return ``section.key`` of each recorded value that is not the tool's own and is another one in ``new``."""
+    if not recorded.derived:
+        return ()  # an older spec does not tell
+    found = []
+    for section, values in recorded.sections.items():
+        for key, value in values.items():
+            name = f"{section}.{key}"
+            mine = value is not None and digest(value) != recorded.derived.get(name)
+            other = new.sections.get(section, {}).get(key)
+            if mine and not name.startswith(_NOBODYS) and comparable(value) != comparable(other):
+                found.append(name)
+    return tuple(found)
+
 
 SCHEMA = 1
 

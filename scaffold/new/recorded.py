@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaffold.digest import sha256_hex
 from scaffold.errors import ScaffoldError
+from scaffold.files.digest import sha256_hex
 from scaffold.plan.line_ends import plain
 from scaffold.plan.output import states
 from scaffold.render.runtime import is_runtime, runtime_files

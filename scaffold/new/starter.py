@@ -11,11 +11,11 @@ from scaffold.errors import ScaffoldError
 from scaffold.grade import launch
 from scaffold.grade.decide import compose
 from scaffold.grade.established import Established
-from scaffold.printable import printable
 from scaffold.render.filters import toml
 from scaffold.spec.build import SpecBuilder, sources_of
 from scaffold.spec.preset import EMPTY, Preset
 from scaffold.spec.sections.recipe import DEFAULTS
+from scaffold.terminal.printable import printable
 
 if TYPE_CHECKING:
     from scaffold.inspect import Report

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rich.table import Table
 
-from scaffold.console import SafeConsole, said
+from scaffold.files.reading import expanded
 from scaffold.grade import grade_of, is_ported
 from scaffold.grade.proof import RUN
 from scaffold.new.plan import NewResult
 from scaffold.new.recorded import from_here
-from scaffold.reading import expanded
 from scaffold.spec import IntegrationSpec
+from scaffold.terminal.console import SafeConsole, said
 
 
 def print_result(result: NewResult, *, written: tuple[str, ...] | None, svg: Path | None = None) -> None:

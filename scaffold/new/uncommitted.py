@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scaffold.git import uncommitted
+from scaffold.files.git import uncommitted
 
 if TYPE_CHECKING:
     from scaffold.plan import Plan

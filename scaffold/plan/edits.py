@@ -2,13 +2,91 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from scaffold.plan.docs_index import DocsIndexEdit
+from scaffold.errors import ScaffoldError
 from scaffold.plan.hooks import RegistryEdit
 from scaffold.plan.runner import RunnerEdit
 from scaffold.render.rendered import RenderedFile
+
+# An example page's entry in the Examples toctree of the documentation's index, as text.
+
+_OPEN = "```{toctree}"
+_CLOSE = "```"
+_CAPTION = ":caption: Examples"
+_DEPTH = ":maxdepth: 2"
+_PAGE = re.compile(r"[A-Za-z0-9_./-]+", re.ASCII)
+
+
+def add_page(source: str, page: str, *, path: str) -> str:
+    """List ``page`` at the end of the toctree; one that is listed stays where it is.
+
+    Args:
+        source: text of the index.
+        page: path of the page from the folder of the index.
+        path: how messages name the index.
+
+    Raises:
+        ScaffoldError: there is no toctree with the caption Examples.
+    """
+    if not _PAGE.fullmatch(page):
+        raise ScaffoldError(f"{path}: {page!r} cannot be written as an entry")
+    lines = source.splitlines(keepends=True)
+    first, last = _toctree(lines, path)
+    if any(line.strip() == page for line in lines[first:last]):
+        return source
+    while last > first and not lines[last - 1].strip():
+        last -= 1
+    newline = "\r\n" if "\r\n" in source else "\n"
+    return "".join([*lines[:last], page + newline, *lines[last:]])
+
+
+def remove_page(source: str, page: str, *, path: str) -> str:
+    """Undo `add_page`; an index without the page stays as it is."""
+    lines = source.splitlines(keepends=True)
+    if all(line.strip() != page for line in lines):
+        return source
+    first, last = _toctree(lines, path)
+    return "".join(line for i, line in enumerate(lines) if not (first <= i < last and line.strip() == page))
+
+
+@dataclass(frozen=True)
+class DocsIndexEdit:
+    """`add_page` and `remove_page` for one page, as an edit of the index at ``path``."""
+
+    path: str
+    page: str
+
+    def apply(self, source: str) -> str:
+        """Return the index with the page."""
+        return add_page(source, self.page, path=self.path)
+
+    def revert(self, source: str) -> str:
+        """Return the index without the page."""
+        return remove_page(source, self.page, path=self.path)
+
+
+def _toctree(lines: list[str], path: str) -> tuple[int, int]:
+    """Return the first and the closing line of the toctree of examples.
+
+    Another toctree may carry the same caption for a page of settings; the examples have two levels.
+    """
+    found = []
+    for start, line in enumerate(lines):
+        if line.strip() != _OPEN:
+            continue
+        end = next((i for i in range(start + 1, len(lines)) if lines[i].strip() == _CLOSE), None)
+        options = {line.strip() for line in lines[start + 1 : end] if line.startswith(":")}
+        if end is not None and _CAPTION in options:
+            found.append((_DEPTH in options, start + 1, end))
+    if not found:
+        raise ScaffoldError(f"{path}: expected a toctree with the caption Examples")
+    _, first, last = max(found)
+    return first, last
+
 
 E2E_SCRIPTS = "tests/special_e2e/"
 DOCS = "docs/"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scaffold.errors import ScaffoldError
+from scaffold.files.reading import read_bytes
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.folder import Folder, contained
 from scaffold.plan.journal_place import journal_place
-from scaffold.reading import read_bytes
 
 MARK = "omni-scaffold"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.files.reading import expanded, walk
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.edits import FileEdit
 from scaffold.plan.folder import Folder, contained
@@ -14,7 +15,6 @@ from scaffold.plan.plan import Plan
 from scaffold.plan.rewire import rewired
 from scaffold.plan.sketch import patch
 from scaffold.plan.state import FileState
-from scaffold.reading import expanded, walk
 from scaffold.render.rendered import RenderedFile
 from scaffold.target.profile import ContractProfile, default_profile
 from scaffold.team import FOLDER as TEAM

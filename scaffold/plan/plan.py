@@ -9,7 +9,7 @@ from typing import Any
 from scaffold.errors import ScaffoldError
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.unified import difference
-from scaffold.printable import printable_command
+from scaffold.terminal.printable import printable_command
 
 WORDS = {"create": "new", "edit": "changed", "remove": "removed", "same": "same"}
 SHOWN = 10

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.plan.transaction import is_interrupted, recover
-from scaffold.printable import printable
+from scaffold.terminal.printable import printable
 
 
 def recover_aloud(root: Path, *, dry: bool = False) -> None:

@@ -20,12 +20,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scaffold.errors import ConflictError, ScaffoldError
-from scaffold.interrupt import AGAIN, Interrupted, doing, leaving
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.folder import Folder
 from scaffold.plan.journal import Entry, Journal, JournalFile
 from scaffold.plan.staging import backup, clear, place, put_back, stage, sync
-from scaffold.printable import printable
+from scaffold.terminal.interrupt import AGAIN, Interrupted, doing, leaving
+from scaffold.terminal.printable import printable
 
 ALL_WRITTEN = "all files were written; the next run there tidies up"
 HALF_WRITTEN = f"{AGAIN}: it first undoes what is left"

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from scaffold.on_demand import on_demand
+from scaffold.limits.on_demand import on_demand
 from scaffold.port.result import Assumption, Fused, Gap, Kept, Port
 
 if TYPE_CHECKING:

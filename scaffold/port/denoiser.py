@@ -3,31 +3,117 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scaffold.collector import collector_off
 from scaffold.errors import ScaffoldError
+from scaffold.files.reading import read_text
+from scaffold.limits.collector import collector_off
 from scaffold.port.building import Building, Unbuilt, building_of
 from scaffold.port.building_calls import without_file_checks
 from scaffold.port.checkpointed import CALLED, checkpoint_layers
 from scaffold.port.constant_tables import constant_tables
 from scaffold.port.engine import LOADER, NEVER, Engine, is_dataclass
-from scaffold.port.finishing import finish
 from scaffold.port.kept_state import kept_state
 from scaffold.port.layer_lists import made_by_number
 from scaffold.port.module_text import module_text
 from scaffold.port.names import Defined, resolve
 from scaffold.port.own_model import OwnModel, own_model
-from scaffold.port.own_precision import restore_precision
 from scaffold.port.result import Kept, Port
 from scaffold.port.stacked import Row
+from scaffold.render.formats.python import LEFT_OUT, RULES, SETTINGS, WIDTH, run_ruff
+from scaffold.render.long_lines import break_long_lines
+from scaffold.scratch import scratch_folder
 from scaffold.source.modules import ModuleGraph
-from scaffold.source.syntax import lineage, walk_tree
+from scaffold.source.syntax import is_docstring, lineage, walk_tree
 
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
+
+
+# Values that are computed in float32 for a while: they go back to the dtype in which they came.
+
+_WIDE, _LITERAL = "torch.float32", "torch.bfloat16"
+
+
+def restore_precision(text: str) -> str:
+    """Return a port whose functions give an argument its own dtype back, where upstream names the engine's.
+
+    ``x = turn(x.to(torch.float32)); x = x.to(torch.bfloat16)`` is that where the engine computes in bfloat16; a module
+    that is trained or compared in another dtype would mix two.
+    """
+    edits: list[tuple[int, int, int, str]] = []  # line, bytes of it, what stands there instead
+    added: list[tuple[int, int, str]] = []
+    for function in walk_tree(ast.parse(text)):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        for argument in (*function.args.args, *function.args.kwonlyargs):
+            name = argument.arg
+            found = [node for node in walk_tree(function) if isinstance(node, ast.Call) and _casts(node, _WIDE)]
+            widened = any(ast.unparse(node.func) == f"{name}.to" for node in found)
+            literals = [literal for node in walk_tree(function) if (literal := _given_back(node, name)) is not None]
+            if not widened or not literals:
+                continue
+            edits += [(n.lineno, n.col_offset, n.end_col_offset or n.col_offset, f"{name}_dtype") for n in literals]
+            first = next(line for line in function.body if not is_docstring(line))
+            added.append((first.lineno, first.col_offset, f"{name}_dtype = {name}.dtype"))
+    lines = [line.encode() for line in text.splitlines()]
+    for line, start, end, put in sorted(edits, reverse=True):
+        lines[line - 1] = lines[line - 1][:start] + put.encode() + lines[line - 1][end:]
+    for line, indent, put in sorted(added, reverse=True):
+        lines.insert(line - 1, b" " * indent + put.encode())
+    return b"\n".join(lines).decode() + "\n" if edits else text
+
+
+def _casts(node: ast.Call, dtype: str) -> bool:
+    return len(node.args) == 1 and not node.keywords and ast.unparse(node.args[0]) == dtype
+
+
+def _given_back(node: ast.AST, name: str) -> ast.expr | None:
+    """The dtype in ``name = ….to(torch.bfloat16)``, made of ``name`` itself."""
+    if not isinstance(node, ast.Assign) or ast.unparse(node.targets[0]) != name or not isinstance(node.value, ast.Call):
+        return None
+    call = node.value
+    own = any(isinstance(inner, ast.Name) and inner.id == name for inner in walk_tree(call))
+    narrows = isinstance(call.func, ast.Attribute) and call.func.attr == "to" and _casts(call, _LITERAL)
+    return call.args[0] if own and narrows else None
+
+
+_FATAL = frozenset({"F821", "F822", "F823", "F811", "invalid-syntax", None})
+
+
+def finish(text: str) -> str:
+    """Return the text formatted and clean under the target's rules.
+
+    Raises:
+        ScaffoldError: it does not parse or uses a name that it does not bind: a defect of the port.
+    """
+    with scratch_folder("port") as folder:
+        path, settings = folder / "port.py", folder / "ruff.toml"
+        path.write_text(text, encoding="utf-8", newline="\n")
+        settings.write_text(SETTINGS, encoding="utf-8")
+        common = ["--no-cache", "--config", str(settings)]
+        rules = ["--select", RULES, "--ignore", LEFT_OUT, "--output-format", "json"]
+        mended = ["--fix", "--unsafe-fixes", "--fixable", "F401,F841,I,UP,B905"]
+        # Formatted first, so that only lines that cannot be shorter are too long.
+        run_ruff(["format", *common, "--quiet", str(path)])
+        left = run_ruff(["check", *common, *rules, *mended, str(path)])
+        run_ruff(["format", *common, "--quiet", str(path)])
+        broken = break_long_lines(read_text(path), WIDTH)
+        path.write_text(broken, encoding="utf-8", newline="\n")
+        run_ruff(["format", *common, "--quiet", str(path)])
+        # What is left is upstream's style; the line that has it says so.
+        run_ruff(["check", *common, "--select", RULES, "--ignore", LEFT_OUT, "--add-noqa", "--quiet", str(path)])
+        finished = read_text(path)
+    found = json.loads(left or "[]")
+    for entry in found:
+        if entry["code"] in _FATAL:
+            row = entry["location"]["row"]
+            raise ScaffoldError(f"the port has a defect in line {row}: {entry['message']}", hint="please report it")
+    ast.parse(finished)
+    return finished
 
 
 # Syntax trees are many small objects, which go as a whole.

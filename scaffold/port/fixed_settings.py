@@ -7,7 +7,7 @@ import copy
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from scaffold.bounded import Budget
+from scaffold.limits.bounded import Budget
 from scaffold.port.own_names import name_of
 from scaffold.source.frame import Frame
 from scaffold.source.modules import ModuleGraph, ModuleInfo

@@ -6,7 +6,7 @@ import ast
 from functools import cache
 from pathlib import Path
 
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 from scaffold.source.syntax import walk_tree
 
 FOLDER = Path(__file__).parent / "support"

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from scaffold.printable import printable
 from scaffold.remap.proof import Offender, Proof
 from scaffold.remap.table import Row, rendered_table
+from scaffold.terminal.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +48,7 @@ def print_proof(title: str, proof: Proof, notes: Iterable[str], console: Console
 
 def wide_console() -> Console:
     """Where a table goes that may be piped."""
-    from scaffold.console import SafeConsole
+    from scaffold.terminal.console import SafeConsole
 
     return SafeConsole(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
 

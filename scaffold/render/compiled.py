@@ -21,11 +21,11 @@ import jinja2
 from jinja2 import BytecodeCache
 from jinja2.bccache import Bucket
 
-from scaffold.reading import read_bytes
-from scaffold.resources import PACKAGE_ROOT, templates_root
+from scaffold.files.reading import read_bytes
+from scaffold.files.resources import PACKAGE_ROOT, templates_root
 
 # A module outside of this folder that works while a template is compiled: Jinja folds what is constant.
-_BESIDE = ("printable.py",)
+_BESIDE = ("terminal/printable.py",)
 _DIGEST_BYTES = 32
 LARGEST = 4_000_000
 """Bytes of the largest file that is read back."""

@@ -18,7 +18,7 @@ from jinja2 import (
 from jinja2.loaders import split_template_path
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 from scaffold.render.compiled import Compiled
 from scaffold.render.filters import filters
 from scaffold.render.gpu_memory import memory_settings

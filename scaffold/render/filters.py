@@ -16,8 +16,8 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scaffold.printable import printable, printable_lines
 from scaffold.render.code import expression, function, import_line, module
+from scaffold.terminal.printable import printable, printable_lines
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _PLAIN_YAML = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_./-]*[A-Za-z0-9_/])?", re.ASCII)

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
+from scaffold.files.resources import RUNTIME as NAME
+from scaffold.files.resources import runtime_root, templates_root
 from scaffold.render.rendered import RenderedFile
-from scaffold.resources import RUNTIME as NAME
-from scaffold.resources import runtime_root, templates_root
 
 FOLDER = f"verl_omni/pipelines/{NAME}"
 _VERSION = re.compile(r"^VERSION = (\d{1,9})$", re.MULTILINE)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from scaffold.cpu_limit import CpuLimit
 from scaffold.errors import ScaffoldError
+from scaffold.files.resources import templates_root
+from scaffold.limits.cpu_limit import CpuLimit
 from scaffold.render.names import validate_model
 from scaffold.render.rendered import RenderedFile
 from scaffold.render.runtime import with_runtime
-from scaffold.resources import templates_root
 
 SUFFIX = ".jinja"
 LINK_SUFFIX = ".link"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scaffold.bounded import call, counted, regular
+from scaffold.limits.bounded import call, counted, regular
 from scaffold.source.values import UNKNOWN, Bound, External, Stream, UndecidedError, Unknown
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from scaffold.bounded import Budget, TooLargeError
+from scaffold.limits.bounded import Budget, TooLargeError
 from scaffold.source.classes import Classes
 from scaffold.source.expressions import EXPRESSIONS
 from scaffold.source.frame import Conditions, Env, Frame, LoopContext, Path

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scaffold.bounded import ITEMS, Budget, compare, joined, method, operate, regular
+from scaffold.limits.bounded import ITEMS, Budget, compare, joined, method, operate, regular
 from scaffold.source.builtin_calls import BUILTINS, WRONG, Builtin
 from scaffold.source.classes import Classes
 from scaffold.source.frame import Env, Frame

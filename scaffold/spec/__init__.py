@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from scaffold.on_demand import on_demand
+from scaffold.limits.on_demand import on_demand
 
 if TYPE_CHECKING:
     from scaffold.spec.build import SpecRequest, build_spec

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from scaffold.digest import sha256_hex
+from scaffold.files.digest import sha256_hex
 
 
 def digests(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.checkpoint import read_manifest
-from scaffold.documents import MalformedError, parse_toml
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
-from scaffold.resources import presets_root
+from scaffold.files.documents import MalformedError, parse_toml
+from scaffold.files.reading import read_text
+from scaffold.files.resources import presets_root
 from scaffold.spec.kinds import KINDS, require_kinds
 from scaffold.team import FILE, PACKAGED, Team, TeamFile
 

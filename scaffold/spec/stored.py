@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import LARGEST, read_text
+from scaffold.files.reading import LARGEST, read_text
 from scaffold.spec.lock import LOCK_NAME, is_as_written
 from scaffold.spec.model import RESTORE, IntegrationSpec
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.resources import templates_root
+from scaffold.files.resources import templates_root
 from scaffold.spec.defaults import DEFAULTS
 from scaffold.spec.model import IntegrationSpec
 from scaffold.spec.ranges import require_ranges

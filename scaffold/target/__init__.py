@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scaffold.on_demand import on_demand
+from scaffold.limits.on_demand import on_demand
 
 if TYPE_CHECKING:
     from scaffold.target.checkout import Checkout, profile_for_checkout

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scaffold.documents import MalformedError, parse_yaml
-from scaffold.parsing import parse
-from scaffold.reading import walk
+from scaffold.files.documents import MalformedError, parse_yaml
+from scaffold.files.parsing import parse
+from scaffold.files.reading import walk
 from scaffold.target.carried import carried
 from scaffold.target.pin import text_of
 

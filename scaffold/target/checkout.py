@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import expanded
+from scaffold.files.reading import expanded
 from scaffold.target.capabilities import BASE_METHODS, DOCS_INDEX, Capabilities, capabilities, missing, version_of
 from scaffold.target.pin import vllm_omni_asked, vllm_omni_pin
 from scaffold.target.profile import ContractProfile, profiles

@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from scaffold.documents import MalformedError, parse_toml
-from scaffold.reading import read_text
+from scaffold.files.documents import MalformedError, parse_toml
+from scaffold.files.reading import read_text
 
 MAX_BYTES = 1 << 20
 

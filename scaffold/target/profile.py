@@ -11,7 +11,7 @@ from typing import Any, Literal
 import tomli
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 
 FOLDER = Path(__file__).resolve().parent / "profiles"
 DEFAULT = "main"

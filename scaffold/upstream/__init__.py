@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from scaffold.on_demand import on_demand
+from scaffold.limits.on_demand import on_demand
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.locate import DEFAULT_VERSION, locate
 from scaffold.upstream.source import UpstreamSource

@@ -14,9 +14,9 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from scaffold.documents import MalformedError, parse_json
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.files.documents import MalformedError, parse_json
+from scaffold.files.reading import read_text
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.own_pipeline import JoinedSource
 from scaffold.upstream.source import PACKAGE, FolderSource, UpstreamSource

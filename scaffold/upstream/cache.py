@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from scaffold.reading import expanded
+from scaffold.files.reading import expanded
 
 
 def cache_root() -> Path:

@@ -13,9 +13,9 @@ import zipfile
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.progress import step
-from scaffold.reading import open_regular, read_text
+from scaffold.files.reading import open_regular, read_text
 from scaffold.scratch import scratch_folder
+from scaffold.terminal.progress import step
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.pip import run_pip
 

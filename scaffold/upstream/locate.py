@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import expanded, read_text
+from scaffold.files.reading import expanded, read_text
 from scaffold.upstream.source import MAX_FILE_BYTES, PACKAGE, FolderSource, UpstreamSource, WheelSource
 
 DEFAULT_VERSION = "0.27.0rc1"

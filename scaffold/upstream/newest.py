@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from scaffold.errors import ScaffoldError
-from scaffold.progress import step
+from scaffold.terminal.progress import step
 from scaffold.upstream.pip import run_pip
 
 TIMEOUT_SECONDS = 120

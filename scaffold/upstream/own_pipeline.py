@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import expanded
+from scaffold.files.reading import expanded
 from scaffold.upstream.source import PACKAGE, FolderSource, UpstreamSource
 
 # What a pipeline imports and never is part of.

@@ -6,8 +6,8 @@ import re
 import sys
 from itertools import zip_longest
 
-from scaffold import child_process
 from scaffold.errors import ScaffoldError
+from scaffold.limits import child_process
 
 # What pip prints under -vv for each page of an index that it did not get.
 _MISSED = re.compile(r"Could not fetch URL \S+: (?:(\d{3}) (?:Client|Server) Error)?")

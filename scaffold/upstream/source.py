@@ -11,10 +11,10 @@ from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 
-from scaffold.bounded import memory
 from scaffold.errors import ScaffoldError
-from scaffold.parsing import parse
-from scaffold.reading import RefusedFileError, copy_tree, open_file, read_bytes, walk
+from scaffold.files.parsing import parse
+from scaffold.files.reading import RefusedFileError, copy_tree, open_file, read_bytes, walk
+from scaffold.limits.bounded import memory
 
 PACKAGE = "vllm_omni"
 MAX_FILE_BYTES = 8 * 1024 * 1024

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from scaffold import child_process
 from scaffold.errors import ScaffoldError
+from scaffold.limits import child_process
 
 # Settings of pip that say where distributions come from, and uv's variable for each.
 _SETTINGS = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 
 _OPTIONAL = ("seconds", "megabytes", "diffusers", "recorded", "half")
 CONTRACTS = Path(__file__).resolve().parent / "contracts"

@@ -8,29 +8,123 @@ import secrets
 import selectors
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scaffold import child_process
-from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
-from scaffold.resources import kit_root
+from scaffold.files.documents import parse_json
+from scaffold.files.reading import open_file
+from scaffold.files.resources import kit_root
+from scaffold.limits import child_process
 from scaffold.scratch import scratch_folder
 from scaffold.target import profile_for_checkout
+from scaffold.upstream.cache import cache_root
+from scaffold.upstream.fetch import fetch_wheel
 from scaffold.verify.catalogue import ContractEntry, catalogue
 from scaffold.verify.child.contained import start_contained
 from scaffold.verify.child.devices import hidden
 from scaffold.verify.child.isolation import is_over, last_words
-from scaffold.verify.other_diffusers import installed_diffusers, other_diffusers
 from scaffold.verify.package import Package, declared_lists, model_names
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.engine_side.tiny import constants
-from scaffold.verify.rollout.recording import recorded
 from scaffold.verify.upstream_loop import upstream_loop
+
+if TYPE_CHECKING:
+    from scaffold.verify.package import Package
+    from scaffold.verify.rollout.level import Plan
+
+
+# Has the real pipeline of a ported package make a tiny checkpoint and rollouts, for level ``contract`` to run on.
+
+
+def recorded(
+    package: Package, scratch: Path, dtypes: Sequence[str], checkpoint: Path | None = None
+) -> dict[str, dict[str, Any]]:
+    """Make the recordings.
+
+    Args:
+        package: one with a ported denoiser.
+        scratch: an empty folder that outlives the contracts.
+        dtypes: precisions to run the pipeline in.
+        checkpoint: of whose configuration the tiny one has its settings.
+
+    Returns:
+        By precision: ``checkpoint`` and ``folder``, where the checkpoint and the recording lie; or ``unknown``, the
+        reason why there is none, which also stands under ``failed`` where the pipeline ran and gave none.
+    """
+    from scaffold.verify.rollout.facts import NotEstablishedError
+    from scaffold.verify.rollout.level import environment_of, make_plan
+
+    found = environment_of(package)
+    try:
+        if isinstance(found, str):
+            raise NotEstablishedError(f"what a ported denoiser is given only its pipeline knows, and {found}")
+        plan = make_plan(package, found, checkpoint, scratch)
+    except NotEstablishedError as reason:
+        return {dtype: {"unknown": str(reason)} for dtype in dtypes}
+    return {dtype: _made(plan, dtype, scratch / dtype) for dtype in dtypes}
+
+
+def _made(plan: Plan, dtype: str, folder: Path) -> dict[str, Any]:
+    """One recording; the files of its process stand beside it."""
+    from scaffold.verify.rollout.level import kept_log
+    from scaffold.verify.rollout.process import run_process
+
+    folder.mkdir()
+    task = plan.task(dtype, folder / "recording.jsonl", builder=None, recording=str(folder))
+    file = folder / "recording.json"
+    task.write(file)
+    ending = run_process(plan.environment, file, folder / "recording.log", profile=plan.profile)
+    if ending.problem is not None:
+        log = kept_log(folder / "recording.log", "recording")
+        told = f"the real pipeline could not be recorded: {ending.problem}; all it printed: {log}"
+        return {"unknown": told, "failed": told}
+    return {"checkpoint": task.checkpoint, "folder": str(folder)}
+
+
+# Another release of diffusers, unzipped in the cache, for a child process of its own.
+
+DISTRIBUTION = "diffusers"
+
+
+def installed_diffusers() -> str | None:
+    """Version of the installed diffusers, or None."""
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def other_diffusers(version: str) -> Path:
+    """Folder that holds ``diffusers/`` of ``version`` and nothing else, fetched and unzipped on first use.
+
+    Raises:
+        ScaffoldError: the release cannot be fetched, or the cache cannot be written.
+    """
+    folder = cache_root() / "unzipped" / f"{DISTRIBUTION}-{version}"
+    if folder.is_dir():
+        return folder
+    wheel = fetch_wheel(DISTRIBUTION, version)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with scratch_folder("unzip", folder.parent) as staging:
+            with open_file(wheel) as stream, zipfile.ZipFile(stream) as archive:
+                archive.extractall(staging)
+            try:
+                staging.replace(folder)
+            except OSError:  # another process may have been faster; both folders are the same
+                if not folder.is_dir():
+                    raise
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ScaffoldError(f"{wheel.name} cannot be unzipped into {folder.parent}: {error}") from None
+    return folder
+
 
 IMPORT, END = "import", "end"
 # Libraries that the kit stands in for, and the distributions that bring them.

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scaffold.documents import MalformedError, parse_toml
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.files.documents import MalformedError, parse_toml
+from scaffold.files.reading import read_text
 
 FILE, TABLE = "verify.toml", "verify"
 UNKNOWN = "?"

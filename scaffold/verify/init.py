@@ -11,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from scaffold.parsing import parse
+from scaffold.files.parsing import parse
 from scaffold.verify.declared import FILE, PROMPT, TABLE, UNKNOWN, told_of
 from scaffold.verify.package import Package, registered, scanned
 

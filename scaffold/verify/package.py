@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.parsing import parse
-from scaffold.reading import expanded, read_text
+from scaffold.files.parsing import parse
+from scaffold.files.reading import expanded, read_text
 from scaffold.spec import read_spec
 from scaffold.spec.lock import SPEC_NAME
 from scaffold.verify.declared import Declared, read_declared

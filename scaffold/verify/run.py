@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.checkpoint.folder import opened_folder
 from scaffold.errors import ScaffoldError
-from scaffold.reading import expanded
-from scaffold.resources import install_command
+from scaffold.files.reading import expanded
+from scaffold.files.resources import install_command
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.contract_level import run_contract_level
 from scaffold.verify.loading.check import ID as CHECKPOINT

@@ -10,7 +10,7 @@ from typing import Any
 
 from installed import require
 
-from scaffold.resources import kit_root
+from scaffold.files.resources import kit_root
 
 require("torch")
 

@@ -14,8 +14,8 @@ import pytest
 from installed import require
 from warm_python import WarmPython
 
+from scaffold.files.resources import kit_root
 from scaffold.render import render
-from scaffold.resources import kit_root
 
 torch = pytest.importorskip("torch")
 require("peft")

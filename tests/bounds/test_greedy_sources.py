@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from greedy import GREEDY, in_body
 
-from scaffold.bounded import Budget, TooLargeError
 from scaffold.check import check_paths, engine
 from scaffold.check.catalogue import find_rule
 from scaffold.check.example import base_tree
 from scaffold.check.model.registry import read_registry
 from scaffold.errors import ScaffoldError
+from scaffold.limits.bounded import Budget, TooLargeError
 from scaffold.plan.runner import RunnerEdit
 from scaffold.target.pin import asked_of, pin_of
 

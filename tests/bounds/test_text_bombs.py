@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scaffold.parsing import MOST_PARTS, parse
+from scaffold.files.parsing import MOST_PARTS, parse
 from scaffold.upstream import locate
 
 LIMIT = 600 << 20
@@ -58,7 +58,7 @@ def test_what_fits_is_parsed() -> None:
 
 
 def test_a_memory_limit_is_named() -> None:
-    from scaffold import bounded
+    from scaffold.limits import bounded
 
     code = (
         "import resource, sys; from scaffold import bounded\n"

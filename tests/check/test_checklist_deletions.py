@@ -12,8 +12,8 @@ from deletions import DELETIONS, PACKAGE, Deletion, Files
 from mutants import reference_files
 
 from scaffold.check.catalogue import all_rules
-from scaffold.check.checklist import entries
 from scaffold.check.example import check_files
+from scaffold.check.rules_page import entries
 
 TREES = ("the reference", "verl-omni")
 _OTHERS = ("verl_omni/pipelines/schedulers", "verl_omni/workers", "tests/gpu_smoke", "tests/npu_smoke")

@@ -9,8 +9,8 @@ import pytest
 from mutants import AnchorError, Mutant, mutants, reference_files
 
 from scaffold.check.catalogue import all_rules
-from scaffold.check.checklist import entries
 from scaffold.check.example import check_files
+from scaffold.check.rules_page import entries
 
 EACH = 3  # mutants of every item of the checklist, and of every pitfall that text shows
 

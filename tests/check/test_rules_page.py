@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scaffold.check.catalogue import all_rules
-from scaffold.check.checklist import entries
-from scaffold.check.rules_page import rules_page
+from scaffold.check.rules_page import entries, rules_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from scaffold.checkpoint import read_checkpoint, read_manifest
 from scaffold.errors import ScaffoldError
-from scaffold.resources import presets_root
+from scaffold.files.resources import presets_root
 
 # One knob for all of them: the seconds that the byte-mutating test runs, examples of the others in proportion.
 LONGER = max(1, int(float(os.environ.get("OMNI_SCAFFOLD_FUZZ_SECONDS", "3")) / 3))

@@ -17,7 +17,7 @@ import pytest
 
 from scaffold.checkpoint import read_checkpoint
 from scaffold.errors import ScaffoldError
-from scaffold.resources import install_command
+from scaffold.files.resources import install_command
 
 pytest.importorskip("huggingface_hub")
 

@@ -9,7 +9,7 @@ import pytest
 
 from scaffold.checkpoint import TensorHeader, fold, manifest_text, read_checkpoint, read_manifest
 from scaffold.errors import ScaffoldError
-from scaffold.resources import presets_root
+from scaffold.files.resources import presets_root
 
 Write = Callable[..., Path]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scaffold import progress
 from scaffold.checkpoint import read_checkpoint
+from scaffold.terminal import progress
 
 
 class Terminal(io.StringIO):

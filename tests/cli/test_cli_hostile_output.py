@@ -20,14 +20,14 @@ from scaffold.check import check_paths
 from scaffold.check.formats.github import render_github
 from scaffold.check.formats.sarif import render_sarif
 from scaffold.check.formats.text import render_text
-from scaffold.console import SafeConsole, said
-from scaffold.documents import MalformedError, parse_json, parse_toml, parse_yaml
-from scaffold.printable import printable, printable_command, printable_lines
+from scaffold.files.documents import MalformedError, parse_json, parse_toml, parse_yaml
+from scaffold.terminal.console import SafeConsole, said
+from scaffold.terminal.printable import printable, printable_command, printable_lines
 
 ACTS = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\u200b\u2066\ufeff\r[/bold][red]:warning:\udc80"
 FORGED = f"name\n::error file=a::forged{ACTS}"
 # The one place that may make a console, and the one that may say which characters are shown as they are.
-CONSOLES, ESCAPES = {"console.py"}, {"printable.py"}
+CONSOLES, ESCAPES = {"terminal/console.py"}, {"terminal/printable.py"}
 
 
 def harmless(text: str) -> bool:
@@ -235,7 +235,7 @@ def test_version_with_markup_is_shown_as_it_is(
 
 
 def test_the_streams_speak_utf8(scaffold_child: Callable[..., Any]) -> None:
-    code = "from scaffold.printable import printable; print(printable('\\udc80'))"
+    code = "from scaffold.terminal.printable import printable; print(printable('\\udc80'))"
     assert scaffold_child(code=code).out == "\\udc80\n"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scaffold.resources import templates_root
+from scaffold.files.resources import templates_root
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # One worker builds the wheel.
@@ -111,7 +111,7 @@ def test_console_script_is_declared(installed: Path, tmp_path: Path) -> None:
 
 
 def test_checkout_and_wheel_find_templates(scaffold_child: Callable[..., Any], installed: Path, tmp_path: Path) -> None:
-    code = "from scaffold.resources import templates_root; print(templates_root())"
+    code = "from scaffold.files.resources import templates_root; print(templates_root())"
     from_wheel = scaffold_child(code=code, cwd=tmp_path, path=str(installed)).success().strip()
     from_checkout = scaffold_child(code=code, cwd=tmp_path).success().strip()
     assert Path(from_wheel) == installed / "scaffold/_templates"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scaffold.spec.seal import seal
+from scaffold.spec.lock import seal
 
 Cli = Callable[..., Any]
 ROOT = Path(__file__).resolve().parents[2]

@@ -220,7 +220,7 @@ def test_the_request_gets_them_in_its_own_size(
     path = str(tmp_path / "wide.png")
 
     def sent(inputs: Any, **sampling: Any) -> Any:
-        loop = found.Omnigen2AgentLoop(Server())
+        loop = found.OmniGen2AgentLoop(Server())
         return asyncio.run(loop.run(sampling, extra_info={"inputs": json.dumps(inputs)}))
 
     one = sent({"image": path}, width=16, height=16)["image_data"]

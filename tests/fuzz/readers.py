@@ -25,15 +25,14 @@ from scaffold.check import check_paths
 from scaffold.check.formats.text import render_text
 from scaffold.checkpoint import fold, read_checkpoint, read_manifest
 from scaffold.errors import ScaffoldError
+from scaffold.files.resources import presets_root
 from scaffold.grade import specify
 from scaffold.inspect import inspect_pipeline
 from scaffold.lifecycle.update import UpdateRequest, plan_update
 from scaffold.new import refuse, render_package
 from scaffold.render import derive_names
-from scaffold.resources import presets_root
 from scaffold.spec import SpecRequest
-from scaffold.spec.lock import LOCK_NAME
-from scaffold.spec.seal import seal
+from scaffold.spec.lock import LOCK_NAME, seal
 from scaffold.target import default_profile
 from scaffold.upstream import UpstreamSource, locate, resolve_pipeline
 from scaffold.upstream.registry import read_registry

@@ -8,10 +8,9 @@ import pytest
 
 from scaffold.errors import ScaffoldError
 from scaffold.grade.established import Established
-from scaffold.grade.expressions import is_plain
 from scaffold.grade.noise_levels import noise_levels
 from scaffold.grade.ported_spec import build_ported_spec
-from scaffold.grade.rendering import validate_ported
+from scaffold.grade.rendering import is_plain, validate_ported
 from scaffold.grade.scheduler_module import late_imports
 from scaffold.inspect import inspect_pipeline
 from scaffold.render import derive_names

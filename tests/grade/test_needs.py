@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 
+from scaffold.files.resources import templates_root
 from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN, grade_of, specify
 from scaffold.grade.decide import specify_ported
 from scaffold.grade.models_page import row
@@ -17,7 +18,6 @@ from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.render import derive_names
 from scaffold.render.names import model_name
-from scaffold.resources import templates_root
 from scaffold.spec import IntegrationSpec, SpecRequest
 from scaffold.target import default_profile, profile_by_name
 from scaffold.upstream import locate

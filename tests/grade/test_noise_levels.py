@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from scaffold.files.resources import templates_root
 from scaffold.grade.models_page import model_name
 from scaffold.grade.ported_spec import build_ported_spec
 from scaffold.grade.rendering import scheduler_text
 from scaffold.inspect import inspect_pipeline
 from scaffold.render import derive_names
 from scaffold.render.environment import Sources, environment, render_template
-from scaffold.resources import templates_root
 from scaffold.spec import SpecRequest
 from scaffold.target import default_profile
 from scaffold.upstream import locate

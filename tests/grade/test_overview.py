@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from scaffold.grade.overview import overview
+from scaffold.grade.overview_cache import overview
 from scaffold.grade.overview_text import print_overview
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "inspect"))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from overruled import alter
 
-from scaffold.resources import kit_root
+from scaffold.files.resources import kit_root
 from scaffold.spec import read_spec
 
 pytestmark = [pytest.mark.upstream, pytest.mark.xdist_group("partial command")]  # one worker renders it

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scaffold.new import render_package
+from scaffold.render.runtime import is_runtime
 from tests.grade.test_needs import readme, spec_of
 from tests.rendered_module import load
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.upstream
 @cache
 def files(key: str) -> dict[str, str]:
     found, _ = render_package(spec_of(key), [], None)
-    return {path: file.content for path, file in found.items()}
+    return {path: file.content for path, file in found.items() if not is_runtime(path)}
 
 
 def module(key: str, ending: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from scaffold.files.resources import kit_root
 from scaffold.grade import specify
 from scaffold.grade.decide import specify_ported
 from scaffold.grade.models_page import model_name
@@ -21,7 +22,6 @@ from scaffold.grade.proof import TOLERANCE, agreements
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.render import derive_names
-from scaffold.resources import kit_root
 from scaffold.spec import SpecRequest
 from scaffold.target import default_profile
 from scaffold.upstream import locate

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from scaffold.files.resources import templates_root
 from scaffold.grade import specify
 from scaffold.grade.models_page import model_name
 from scaffold.grade.ported_spec import build_ported_spec
@@ -17,7 +18,6 @@ from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.render import derive_names
 from scaffold.render.environment import Sources, environment, render_template
-from scaffold.resources import templates_root
 from scaffold.spec import SpecRequest
 from scaffold.target import default_profile
 from scaffold.upstream import locate

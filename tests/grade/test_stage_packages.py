@@ -146,12 +146,22 @@ def test_what_the_engine_asks_of_a_request_beforehand_is_asked_of_a_filled_one()
     (adapter,) = [
         text for path, text in files("MammothModa2DiTPipeline").items() if path.endswith("rollout_adapter.py")
     ]
-    name = "pipeline_mammothmoda2_dit.get_mammoth_moda2_pre_process_func"
-    assert f"{name} = rollout_preparation\n" in adapter
-    before, _, behind = adapter.partition("give_stage_inputs(request.prompt, request.sampling_params)\n")
-    assert before.endswith("def prepared(request: Any) -> Any:\n        ")
-    assert behind.startswith("        return prepare(request)\n")
-    assert "rollout_preparation" not in "".join(files(KEY).values())
+    name = 'pipeline_mammothmoda2_dit, "get_mammoth_moda2_pre_process_func"'
+    assert f"stage_inputs.prepare_with_stage_inputs({name})\n" in adapter
+    assert "prepare_with_stage_inputs" not in "".join(files(KEY).values())
+
+
+def test_a_request_is_filled_in_before_the_engine_looks_at_it(stage: Any, tmp_path: Path) -> None:
+    from verl_omni.pipelines.flow_grpo_runtime.stage_inputs import prepare_with_stage_inputs
+
+    path = str(tmp_path / "0.safetensors")
+    stage.write_stage_inputs(path, {"height": 64})
+    file = types.SimpleNamespace(make=lambda config: lambda request: (config, dict(request.prompt)))
+    prepare_with_stage_inputs(file, "make")
+    request = types.SimpleNamespace(
+        prompt={"prompt": "a"}, sampling_params=types.SimpleNamespace(extra_args={"stage_inputs": path})
+    )
+    assert file.make("configuration")(request) == ("configuration", {"prompt": "a", "height": 64, "stage_inputs": path})
 
 
 class Drawing:

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from scaffold import own_process
 from scaffold.checkpoint import read_manifest
+from scaffold.files.resources import PACKAGE_ROOT, presets_root
 from scaffold.inspect import Report, engine, inspect_pipeline, report_cache
 from scaffold.inspect.facts import Fact
 from scaffold.inspect.report_cache import CachedReport
-from scaffold.resources import PACKAGE_ROOT, presets_root
+from scaffold.limits import own_process
 from scaffold.upstream import UpstreamSource, locate
 
 VERSION = "9.9.0"
@@ -100,7 +100,7 @@ def test_another_wheel_of_the_version_is_read(entry: CachedReport, cache: Path) 
 
 
 @pytest.mark.parametrize(
-    "name", ["inspect/questions/cfg.py", "source/scopes.py", "bounded.py", "inspect/diffusers_exports.json"]
+    "name", ["inspect/questions/cfg.py", "source/scopes.py", "limits/bounded.py", "inspect/diffusers_exports.json"]
 )
 def test_an_edit_of_the_tool_asks_again(
     entry: CachedReport, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -124,7 +124,7 @@ def test_every_module_that_answers_has_a_part_in_the_digest(cache: Path, scaffol
     names = scaffold_child(cache.parent / "folder", code=code).success().split()
     rooms = {name.split(".")[1] for name in names if name.count(".") > 1 and name.startswith("scaffold.")}
     assert "inspect" in rooms
-    assert rooms <= {*report_cache._ROOMS}
+    assert rooms <= {*report_cache._EVERYWHERE, *report_cache._ROOMS}
     # What an environment imports at every start is no answer's.
     apart = subprocess.run([sys.executable, "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True)
     known = {name.partition(".")[0] for name in apart.stdout.split()}

@@ -9,9 +9,8 @@ from rich.console import Console
 
 from scaffold.inspect import inspect_pipeline
 from scaffold.inspect.facts import Evidence
-from scaffold.inspect.place_text import places, short_names
 from scaffold.inspect.report import ANSWERS
-from scaffold.inspect.text import print_report
+from scaffold.inspect.text import places, print_report, short_names
 from scaffold.upstream import locate
 
 VERSION = "0.22.0"

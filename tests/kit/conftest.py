@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scaffold.resources import kit_root
+from scaffold.files.resources import kit_root
 
 KIT_PACKAGES = ("verl_omni", "verl", "vllm_omni", "omni_scaffold_kit")
 RunPython = Callable[..., str]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from scaffold.resources import kit_root
+from scaffold.files.resources import kit_root
 
 torch = pytest.importorskip("torch")
 

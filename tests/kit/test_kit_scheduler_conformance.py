@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from installed import require
 
-from scaffold.resources import kit_root
+from scaffold.files.resources import kit_root
 
 require("torch", "diffusers")
 

@@ -361,7 +361,7 @@ def test_two_runs_at_once_lose_nothing(standin: Callable[..., Path], scaffold_cl
 def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 
-    from scaffold import progress
+    from scaffold.terminal import progress
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -13,7 +13,7 @@ from overruled import overrule
 
 from scaffold.render.tree import template_paths
 from scaffold.spec import LOCK_NAME, SPEC_NAME
-from scaffold.spec.seal import seal
+from scaffold.spec.lock import seal
 
 pytestmark = pytest.mark.upstream
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from scaffold.lifecycle.merge_files import FileMerge, merge_files, unresolved
-from scaffold.lifecycle.merge_text import merge_text
+from scaffold.lifecycle.merge_files import FileMerge, merge_files, merge_text, unresolved
 from scaffold.plan.state import FileState
 
 LABELS = ("mine", "base", "new")

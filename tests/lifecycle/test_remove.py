@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from checkout_standins import DOCS_INDEX, NEW, PACKAGE, REGISTRY, RELEASES, RUNNERS, snapshot, write_standin
 
-from scaffold.spec.seal import seal
+from scaffold.spec.lock import seal
 
 pytestmark = pytest.mark.upstream
 

@@ -13,7 +13,7 @@ import tomli_w
 from checkout_standins import PACKAGE, snapshot
 
 from scaffold.spec import LOCK_NAME, SPEC_NAME, IntegrationSpec, read_spec
-from scaffold.spec.seal import seal
+from scaffold.spec.lock import seal
 
 LOCK, SPEC = f"{PACKAGE}/{LOCK_NAME}", f"{PACKAGE}/{SPEC_NAME}"
 GOLDEN = "verl_omni/pipelines/bagel_flow_grpo"

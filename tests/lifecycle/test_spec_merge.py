@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scaffold.lifecycle.merge_spec import changed_keys, merge_specs
 from scaffold.spec import IntegrationSpec
-from scaffold.spec.seal import is_sealed, seal
+from scaffold.spec.lock import is_sealed, seal
 
 BASE = IntegrationSpec(
     {"schedule": {"shift": 3.0, "steps": "n"}, "tool": {"version": "1"}, "prompt": {"begin": None}},

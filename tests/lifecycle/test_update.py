@@ -19,7 +19,7 @@ from overruled import overrule
 
 from scaffold.render.runtime import FOLDER as RUNTIME
 from scaffold.spec import read_spec
-from scaffold.spec.seal import seal
+from scaffold.spec.lock import seal
 
 pytestmark = pytest.mark.upstream
 

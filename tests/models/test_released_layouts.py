@@ -14,10 +14,10 @@ import pytest
 from sparse_release import write_release
 
 from scaffold.checkpoint import manifest_text
+from scaffold.files.resources import presets_root
 from scaffold.grade.layout import digest, layouts
 from scaffold.grade.proof import proofs
 from scaffold.render.names import model_name
-from scaffold.resources import presets_root
 from scaffold.spec import read_spec
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from small_checkpoint import write_checkpoint
 
-from scaffold.resources import kit_root
+from scaffold.files.resources import kit_root
 
 DEFAULT = "0.27.0rc1"
 RELEASES = {"v0.1.0": "0.22.0", "v0.2.0": "0.24.0", "main": DEFAULT}

@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from scaffold.checkpoint import read_manifest
-from scaffold.resources import presets_root
+from scaffold.files.resources import presets_root
 
 # Sizes of the released checkpoint and the small ones that stand for them; no two are equal by accident.
 SMALL = {3584: 96, 18944: 160, 512: 32, 152064: 300, 128: 16, 4096: 64, 1152: 40, 4304: 56, 4900: 9, 588: 12}

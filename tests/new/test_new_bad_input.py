@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from small_checkpoint import LLM_CONFIG, ROOT_CONFIG, small_shapes
 
-from scaffold.spec.seal import seal
+from scaffold.spec.lock import seal
 
 pytestmark = pytest.mark.upstream
 LAYER = "language_model.model.layers.1."

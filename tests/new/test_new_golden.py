@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from scaffold.resources import PACKAGE_ROOT
+from scaffold.files.resources import PACKAGE_ROOT
 
 pytestmark = pytest.mark.upstream
 

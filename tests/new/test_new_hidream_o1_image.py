@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scaffold.resources import kit_root
+from scaffold.files.resources import kit_root
 from scaffold.spec import read_spec
 from scaffold.upstream import locate
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scaffold.resources import PACKAGE_ROOT, templates_root
+from scaffold.files.resources import PACKAGE_ROOT, templates_root
 
 HEADER = "# Copyright 2026 Bytedance Ltd. and/or its affiliates\n#\n# Licensed under the Apache License, Version 2.0"
 RULES = ["--select", "E,F,UP,B,I,G", "--ignore", "F405,F403,E731,B007,UP032,G004,UP045,UP035"]

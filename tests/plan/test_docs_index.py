@@ -1,7 +1,7 @@
 import pytest
 
 from scaffold.errors import ScaffoldError
-from scaffold.plan.docs_index import DocsIndexEdit, add_page, remove_page
+from scaffold.plan.edits import DocsIndexEdit, add_page, remove_page
 
 PAGE = "examples/toy/flowgrpo_trainer_toy.md"
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from scaffold.port.library_linears import LINEARS, linears_of
-from scaffold.port.linears import find_layout
+from scaffold.port.linears import LINEARS, find_layout, linears_of
 
 GIVEN: dict[str, dict[str, Any]] = {
     "Attention": {"query_dim": 8, "heads": 2, "dim_head": 4},

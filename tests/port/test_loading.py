@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from scaffold.files.resources import kit_root
 from scaffold.grade.models_page import model_name
 from scaffold.new import NewRequest, plan_new
-from scaffold.resources import kit_root
 from scaffold.spec import read_spec
 from tests.engine_worker import answers, engine_version_is_there
 from tests.port.case import CASES, cases

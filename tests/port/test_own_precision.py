@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from scaffold.port.own_precision import restore_precision
+from scaffold.port.denoiser import restore_precision
 
 TEXT = '''
 import torch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from scaffold.checkpoint import CheckpointFile, CheckpointHeaders, TensorHeader, read_manifest
-from scaffold.resources import presets_root
+from scaffold.files.resources import presets_root
 
 Shapes = Mapping[str, Sequence[int]]
 

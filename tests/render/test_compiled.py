@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from scaffold.reading import read_bytes
+from scaffold.files.reading import read_bytes
 from scaffold.render import compiled
 from scaffold.render.compiled import Compiled
 

@@ -159,7 +159,7 @@ def test_two_templates_for_one_path_are_refused(tmp_path: Path) -> None:
 
 
 def test_missing_bash_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scaffold.child_process.program", lambda name: None)
+    monkeypatch.setattr("scaffold.limits.child_process.program", lambda name: None)
     notes: list[str] = []
     render({"names": NAMES}, templates(tmp_path, {"a.sh.jinja": "echo\n"}), notes=notes)
     assert notes == ["bash is not installed: rendered shell scripts were not checked"]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from scaffold.resources import kit_root
+from scaffold.files.resources import kit_root
 
 pytest.importorskip("torch")
 sys.path.insert(0, str(kit_root()))

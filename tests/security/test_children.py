@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from installed import require
 
-from scaffold import child_process
 from scaffold.checkpoint import read_manifest
 from scaffold.errors import ScaffoldError
-from scaffold.resources import presets_root
+from scaffold.files.resources import presets_root
+from scaffold.limits import child_process
 from scaffold.verify.child import devices
 from scaffold.verify.loading import load_headers
 from scaffold.verify.loading.run import write_headers

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from scaffold.errors import ScaffoldError
-from scaffold.git import repository as find_repository
-from scaffold.git import uncommitted, versions
-from scaffold.lifecycle.merge_text import merge_text
+from scaffold.files.git import repository as find_repository
+from scaffold.files.git import uncommitted, versions
+from scaffold.lifecycle.merge_files import merge_text
 from scaffold.plan.journal_place import journal_place
 
 Git = Callable[..., str]
@@ -204,7 +204,7 @@ def test_git_that_waits_for_a_pipe_is_ended_and_it_is_said(
         git(repository, "config", "include.path", "../configuration")
     elif place == "a/.gitattributes":
         os.utime(repository / "a/text.txt", (1, 1))
-    monkeypatch.setattr("scaffold.git.TIMEOUT_SECONDS", 3)
+    monkeypatch.setattr("scaffold.files.git.TIMEOUT_SECONDS", 3)
     with pytest.raises(ScaffoldError, match=r"git gives no answer .* within 3 s; is a file"):
         uncommitted(repository)
 

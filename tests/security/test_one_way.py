@@ -122,12 +122,12 @@ def test_a_clock_that_jumps_changes_no_more_than_a_date_that_is_written() -> Non
 @pytest.mark.parametrize(
     ("find", "owner"),
     [
-        (starts, "child_process.py"),
-        (names_git, "git.py"),
-        (reads, "reading.py"),
-        (copies, "reading.py"),
-        (walks, "reading.py"),
-        (inherits, "child_process.py"),
+        (starts, "limits/child_process.py"),
+        (names_git, "files/git.py"),
+        (reads, "files/reading.py"),
+        (copies, "files/reading.py"),
+        (walks, "files/reading.py"),
+        (inherits, "limits/child_process.py"),
     ],
     ids=["starts a program", "calls git", "reads a file", "copies files", "walks folders", "hands variables on"],
 )

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from scaffold import reading
 from scaffold.check.model.tree import DiskTree, UnreadableError
 from scaffold.errors import ScaffoldError
+from scaffold.files import reading
 from scaffold.plan import recover
 from scaffold.plan.journal_place import journal_place
 from scaffold.plan.output import states

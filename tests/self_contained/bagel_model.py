@@ -25,6 +25,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
+from types import SimpleNamespace
 
 import torch
 import torch.nn as nn
@@ -767,3 +768,7 @@ class BagelForTraining(NonDiffusersModelBase):
         )
         state = {name: tensor.contiguous() for name, tensor in checkpoint_tensors(base)}
         save_file(state, os.path.join(save_directory, SAVED_FILE), metadata={"format": "pt"})
+
+
+# As the script of the tiny checkpoint asks for them.
+WEIGHTS = SimpleNamespace(files=CHECKPOINT_FILES, tensors=checkpoint_tensors)

@@ -8,7 +8,7 @@ import pytest
 
 from scaffold.checkpoint import CheckpointHeaders, read_manifest
 from scaffold.errors import ScaffoldError
-from scaffold.resources import presets_root
+from scaffold.files.resources import presets_root
 from scaffold.spec.architecture import parameters, projection, recognise, table_side, time_embedder
 
 

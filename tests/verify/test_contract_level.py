@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from scaffold.scratch import tidy
-from scaffold.verify import contract_level, other_diffusers
+from scaffold.verify import contract_level
+from scaffold.verify import contract_level as other_diffusers
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.run import verify
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from scaffold.child_process import told_ending
 from scaffold.doctor import examine
+from scaffold.limits.child_process import told_ending
 from scaffold.target import Checkout, profile_by_name
 from scaffold.verify.rollout.environment import OVERRIDE, Environment, find_environment
 from scaffold.verify.rollout.extension import processor_flags, taken_extension

@@ -10,7 +10,7 @@ import pytest
 from report_browser import Browser, find_chromium
 from report_examples import HOSTILE, all_of, all_statuses, check, hostile, odd_numbers
 
-from scaffold.printable import printable
+from scaffold.terminal.printable import printable
 from scaffold.verify.report.destination import write_report
 from scaffold.verify.result import VerifyReport
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from report_examples import HOSTILE, all_of, all_statuses, check, hostile, odd_numbers
 
-from scaffold.printable import printable
+from scaffold.terminal.printable import printable
 from scaffold.verify.report.html import PAGE, html_report
 from scaffold.verify.result import VerifyReport
 

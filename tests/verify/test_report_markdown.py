@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from report_examples import HOSTILE, all_of, all_statuses, check, hostile, odd_numbers
 
-from scaffold.printable import printable
+from scaffold.terminal.printable import printable
 from scaffold.verify.report.markdown import code, markdown_report, prose
 from scaffold.verify.result import VerifyReport
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scaffold.documents import parse_json
+from scaffold.files.documents import parse_json
 from scaffold.verify.rollout.check import LOG_PROB, Check, Measurement, control, control_measurement
 from scaffold.verify.rollout.judge import judge, judge_all
 from scaffold.verify.rollout.level import check_ids

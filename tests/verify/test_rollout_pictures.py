@@ -10,7 +10,7 @@ from installed import in_one_worker
 torch = pytest.importorskip("torch")
 pytestmark = in_one_worker
 
-from scaffold.verify.rollout.engine_side.pictures import draw_once  # noqa: E402
+from scaffold.verify.rollout.engine_side.engine import draw_once  # noqa: E402
 
 
 class Autoencoder(torch.nn.Module):

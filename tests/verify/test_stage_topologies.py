@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from scaffold.files.resources import kit_root
 from scaffold.render.names import model_name
-from scaffold.resources import kit_root
 from tests.engine_worker import answers, engine_version_is_there
 
 pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.upstream]

@@ -158,7 +158,7 @@ def test_the_type_of_an_automatic_model(given: dict[str, Any], folder: str, kind
 def test_files_that_a_pipeline_reads_by_itself_are_as_scaffold_toml_describes_them(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    from scaffold.verify.rollout.engine_side.tiny.given_files import write_files
+    from scaffold.verify.rollout.engine_side.tiny.checkpoint import write_files
 
     given = {"mlp/config.json": {"width": 4}, "mlp/model.safetensors": {"a.weight": [3, 64], "b.scale": [4]}}
     write_files(tmp_path, given, torch.bfloat16)

@@ -18,8 +18,7 @@ import torch
 
 from scaffold.verify.rollout.engine_side.tiny.asked import seen_by
 from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places
-from scaffold.verify.rollout.engine_side.tiny.denoiser import NotGrownError, PortedModule
-from scaffold.verify.rollout.engine_side.tiny.flags import other_branch
+from scaffold.verify.rollout.engine_side.tiny.denoiser import NotGrownError, PortedModule, other_branch
 from scaffold.verify.rollout.engine_side.tiny.loaded import add_up_in_float32, note_states
 from scaffold.verify.rollout.engine_side.tiny.text import image_text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaffold.check.finding import Finding
 from scaffold.check.report import CheckReport
-from scaffold.printable import printable_lines
+from scaffold.terminal.printable import printable_lines
 
 
 def render_github(report: CheckReport) -> str:

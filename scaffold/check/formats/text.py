@@ -8,7 +8,7 @@ from collections.abc import Callable
 from scaffold.check.catalogue import find_rule
 from scaffold.check.finding import Finding
 from scaffold.check.report import CheckReport
-from scaffold.printable import printable_command
+from scaffold.terminal.printable import printable_command
 
 WIDEST = 160  # characters of a source line that are shown
 _COLOURS = {"error": "31;1", "warning": "33;1", "bold": "1", "blue": "34;1", "cyan": "36"}

@@ -10,7 +10,7 @@ from scaffold.check.model.pyfile import PythonFile
 from scaffold.check.model.resolution import Resolution
 from scaffold.check.model.source import SourceFile
 from scaffold.check.model.tree import Tree, UnreadableError
-from scaffold.resources import RUNTIME
+from scaffold.files.resources import RUNTIME
 
 if TYPE_CHECKING:
     from scaffold.check.model.package import Package

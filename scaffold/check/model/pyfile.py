@@ -9,12 +9,12 @@ import warnings
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from scaffold.bounded import memory
 from scaffold.check.finding import Span
 from scaffold.check.model.index import Index
 from scaffold.check.model.scopes import Binding, Scopes
 from scaffold.check.model.source import SourceFile, UndecodableError
-from scaffold.parsing import TooManyPartsError, parse
+from scaffold.files.parsing import TooManyPartsError, parse
+from scaffold.limits.bounded import memory
 
 if TYPE_CHECKING:
     from scaffold.check.model.classes import ClassModel

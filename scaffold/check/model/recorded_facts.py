@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from scaffold.check.model.source import SourceFile, UndecodableError
-from scaffold.documents import MalformedError, parse_toml
+from scaffold.files.documents import MalformedError, parse_toml
 from scaffold.spec.lock import LOCK_NAME, ONE_FILE, SPEC_NAME, TWO_FILES, read_lock, with_locked
 
 if TYPE_CHECKING:

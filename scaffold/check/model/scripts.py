@@ -27,7 +27,7 @@ def presets(script: ShellScript, files: Sequence[SourceFile]) -> list[Preset]:
         script: the script.
         files: YAML files that it may be.
     """
-    from scaffold.documents import MalformedError, parse_yaml
+    from scaffold.files.documents import MalformedError, parse_yaml
 
     asked = script.configuration
     found = [file for file in files if asked is not None and file.name == f"{asked[0]}.yaml"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from scaffold.reading import LARGEST, read_bytes, walk
+from scaffold.files.reading import LARGEST, read_bytes, walk
 
 SKIPPED = {"__pycache__", "node_modules"}
 MOST_FILES = 50_000

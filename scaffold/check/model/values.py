@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from scaffold.bounded import Budget, TooLargeError
+from scaffold.limits.bounded import Budget, TooLargeError
 from scaffold.source.frame import Frame
 from scaffold.source.interpreter import Handler, Interpreter
 from scaffold.source.modules import ModuleGraph

@@ -97,7 +97,7 @@ def _is_set(file: SourceFile, key: str) -> bool:
 
 def _value(file: SourceFile, key: str) -> Any:
     """Return what the parsed configuration has; None too where something other than keys is on the way there."""
-    from scaffold.documents import MalformedError, parse_yaml
+    from scaffold.files.documents import MalformedError, parse_yaml
 
     try:
         value = parse_yaml(file.plain_text)

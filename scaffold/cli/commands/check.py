@@ -14,8 +14,8 @@ import typer
 from scaffold.cli import completion
 from scaffold.cli.answer import show_next
 from scaffold.cli.difference import show
-from scaffold.interrupt import AGAIN, doing, leaving
-from scaffold.printable import printable
+from scaffold.terminal.interrupt import AGAIN, doing, leaving
+from scaffold.terminal.printable import printable
 
 ORDER = 60
 

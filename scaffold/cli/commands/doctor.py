@@ -35,8 +35,8 @@ def doctor(
     import os
 
     from scaffold.doctor import examine, to_json, versions_needed
-    from scaffold.progress import step
     from scaffold.target import Checkout
+    from scaffold.terminal.progress import step
 
     named = checkout or os.environ.get("VERL_OMNI_SRC")
     found = Checkout.above(Path.cwd()) if checkout is None else None

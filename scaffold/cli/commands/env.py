@@ -14,7 +14,7 @@ from scaffold.cli import completion
 from scaffold.cli.answer import show_json, show_next
 from scaffold.cli.options import Format
 from scaffold.errors import ScaffoldError
-from scaffold.progress import announce
+from scaffold.terminal.progress import announce
 
 ORDER = 70
 SCHEMA = 1
@@ -151,7 +151,7 @@ def build(
 
 def _of_path(selector: str) -> str | None:
     """The version of a folder or a wheel, of its own where it is not a release; None where no path is named."""
-    from scaffold.reading import expanded
+    from scaffold.files.reading import expanded
     from scaffold.upstream import locate
     from scaffold.upstream.identity import identified
 
@@ -168,7 +168,7 @@ def build_cuda(versions: list[str], *, force: bool = False) -> list[dict[str, An
     """Build the environments of these versions for CUDA unless they are there; as `build` tells it."""
     import time
 
-    from scaffold.progress import step
+    from scaffold.terminal.progress import step
     from scaffold.verify.rollout.environment import size
     from scaffold.verify.train.cuda import build_cuda_environment, find_cuda_environment
 

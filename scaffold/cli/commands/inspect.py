@@ -11,7 +11,7 @@ from scaffold.cli import completion
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import Checkpoint, ExportSvg, Format, Task, TaskOption, VllmOmni
 from scaffold.errors import ScaffoldError
-from scaffold.printable import printable
+from scaffold.terminal.printable import printable
 
 ORDER = 30
 

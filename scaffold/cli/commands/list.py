@@ -21,7 +21,7 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
     import shlex
 
     from scaffold.grade.overview_cache import cached_overview
-    from scaffold.progress import progress_bar
+    from scaffold.terminal.progress import progress_bar
     from scaffold.upstream import DEFAULT_VERSION, locate
 
     gc.enable()  # one pipeline after the other: what the last one left goes

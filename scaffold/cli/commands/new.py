@@ -26,8 +26,8 @@ from scaffold.cli.options import (
     one_output,
 )
 from scaffold.errors import ScaffoldError
-from scaffold.interrupt import leaving
-from scaffold.progress import VOICE
+from scaffold.terminal.interrupt import leaving
+from scaffold.terminal.progress import VOICE
 
 ORDER = 40
 

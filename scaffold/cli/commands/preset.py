@@ -13,7 +13,7 @@ from scaffold.cli import completion
 from scaffold.cli.answer import show_json, show_next
 from scaffold.cli.options import AnswerFormat, Format, VllmOmni
 from scaffold.errors import ConflictError, ScaffoldError
-from scaffold.progress import VOICE
+from scaffold.terminal.progress import VOICE
 
 ORDER = 130
 SCHEMA = 1
@@ -83,12 +83,12 @@ def preset(
     from scaffold.plan.output import states
     from scaffold.plan.plan import Plan
     from scaffold.plan.state import FileState
-    from scaffold.progress import step
     from scaffold.render import derive_names
     from scaffold.render.names import model_name
     from scaffold.spec import SpecRequest
     from scaffold.target import default_profile
     from scaffold.team import FOLDER, PRESETS
+    from scaffold.terminal.progress import step
     from scaffold.upstream import locate
 
     source = locate(vllm_omni, checkout_pin=checkout.vllm_omni_pin if checkout is not None else None)
@@ -121,9 +121,9 @@ def preset(
 
 
 def _list(root: Path | None, *, as_json: bool) -> None:
-    from scaffold.printable import printable
     from scaffold.spec.preset import layers_of
     from scaffold.team import team_of
+    from scaffold.terminal.printable import printable
 
     presets = [
         {

@@ -11,7 +11,7 @@ import typer
 from scaffold.cli.answer import show_json, show_next
 from scaffold.cli.options import Checkpoint, Format, VllmOmni
 from scaffold.errors import ScaffoldError
-from scaffold.reading import expanded
+from scaffold.files.reading import expanded
 
 ORDER = 50
 

@@ -9,8 +9,8 @@ import typer
 from scaffold.cli.answer import show_json
 from scaffold.cli.difference import show
 from scaffold.cli.options import AnswerFormat, Diff, DryRun, Format, Package, one_output
-from scaffold.interrupt import leaving
-from scaffold.progress import VOICE
+from scaffold.terminal.interrupt import leaving
+from scaffold.terminal.progress import VOICE
 
 ORDER = 110
 

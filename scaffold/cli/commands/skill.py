@@ -11,7 +11,7 @@ from scaffold.cli.answer import show_json
 from scaffold.cli.difference import show
 from scaffold.cli.options import AnswerFormat, Diff, DryRun, Format, one_output
 from scaffold.errors import ConflictError, ScaffoldError
-from scaffold.progress import VOICE
+from scaffold.terminal.progress import VOICE
 
 ORDER = 120
 SCHEMA = 1
@@ -37,12 +37,12 @@ def skill(
     Example:
       omni-scaffold skill --verl-omni ~/verl-omni
     """
+    from scaffold.files.reading import read_text
+    from scaffold.files.resources import PACKAGE_ROOT
     from scaffold.plan.change import PlannedChange
     from scaffold.plan.output import states
     from scaffold.plan.plan import Plan
     from scaffold.plan.state import FileState
-    from scaffold.reading import read_text
-    from scaffold.resources import PACKAGE_ROOT
     from scaffold.target import Checkout
 
     as_json = one_output(format, diff)

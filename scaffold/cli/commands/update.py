@@ -20,8 +20,8 @@ from scaffold.cli.options import (
     VllmOmni,
     one_output,
 )
-from scaffold.interrupt import doing, leaving
-from scaffold.progress import VOICE
+from scaffold.terminal.interrupt import doing, leaving
+from scaffold.terminal.progress import VOICE
 
 ORDER = 100
 

@@ -13,7 +13,7 @@ from scaffold.cli import completion
 from scaffold.cli.answer import show_json
 from scaffold.cli.options import ExportSvg, Format
 from scaffold.errors import ScaffoldError
-from scaffold.interrupt import doing
+from scaffold.terminal.interrupt import doing
 
 ORDER = 80
 
@@ -105,7 +105,7 @@ def verify(
     """
     import gc
 
-    from scaffold.progress import VOICE, say
+    from scaffold.terminal.progress import VOICE, say
     from scaffold.verify.report import destination, terminal
     from scaffold.verify.run import verify as run_verify
 

@@ -6,9 +6,9 @@ import ast
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from scaffold.bounded import method
 from scaffold.inspect.program.algebra import is_none, join, options
 from scaffold.inspect.program.values import NONE, Choice, Conf, Const, Elem, Map, Obj, Param, Seq, Slice
+from scaffold.limits.bounded import method
 from scaffold.source.frame import Frame
 from scaffold.source.values import ClassRef, Evidence, External, Func, Super, Value
 

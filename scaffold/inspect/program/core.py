@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.bounded import Budget
-from scaffold.cpu_limit import CpuLimitError
 from scaffold.inspect.program import conditions
 from scaffold.inspect.program.attributes import Attributes
 from scaffold.inspect.program.branches import Branches
@@ -19,6 +17,8 @@ from scaffold.inspect.program.outside_data import OutsideData
 from scaffold.inspect.program.request import Requests
 from scaffold.inspect.program.trace import Trace
 from scaffold.inspect.program.values import MOST_ITEMS, Attr, Call, Conf, Const, Item, Param
+from scaffold.limits.bounded import Budget
+from scaffold.limits.cpu_limit import CpuLimitError
 from scaffold.source.classes import ClassInfo
 from scaffold.source.frame import Frame, Path
 from scaffold.source.interpreter import Handler, Interpreter

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from scaffold.bounded import call, compare, operate
 from scaffold.inspect.program.values import (
     Attr,
     Call,
@@ -23,6 +22,7 @@ from scaffold.inspect.program.values import (
     Seq,
     Slice,
 )
+from scaffold.limits.bounded import call, compare, operate
 from scaffold.source.values import ClassRef, External, Value
 
 

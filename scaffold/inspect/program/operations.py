@@ -6,12 +6,12 @@ import ast
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from scaffold.bounded import joined
 from scaffold.inspect.program import conditions
 from scaffold.inspect.program.algebra import is_none
 from scaffold.inspect.program.numeric import MISSING, fold
 from scaffold.inspect.program.trace import StringEdit
 from scaffold.inspect.program.values import Conf, Const, Map, Op, Param, Seq, Slot
+from scaffold.limits.bounded import joined
 from scaffold.source.values import Evidence, Value
 
 if TYPE_CHECKING:

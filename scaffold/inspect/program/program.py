@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from scaffold.cpu_limit import CpuLimit, CpuLimitError
 from scaffold.errors import ScaffoldError
 from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.attributes import PIPELINE_ROOT
@@ -18,6 +17,7 @@ from scaffold.inspect.program.denoising import Denoising, find_denoising
 from scaffold.inspect.program.schedule import Counter
 from scaffold.inspect.program.trace import Trace
 from scaffold.inspect.program.values import Call, Map, Obj, Param, Slot
+from scaffold.limits.cpu_limit import CpuLimit, CpuLimitError
 from scaffold.source.classes import ClassInfo, Method
 from scaffold.source.syntax import is_own, walk_tree
 from scaffold.source.values import ClassRef, Evidence, Func, Unknown, Value

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from scaffold.documents import parse_yaml
 from scaffold.errors import ScaffoldError
+from scaffold.files.documents import parse_yaml
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.source.syntax import keyword_of, walk_tree

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
+from scaffold.files.reading import expanded
 from scaffold.grade import compose, is_ported
 from scaffold.grade.origin import refuse_other_code
 from scaffold.lifecycle.derive import derive
@@ -20,12 +21,11 @@ from scaffold.lifecycle.overrides import require_overrides
 from scaffold.lifecycle.package import PIPELINES, ScaffoldedPackage, recover_around
 from scaffold.new import refuse, render_files
 from scaffold.plan.output import states
-from scaffold.progress import progress_bar, step
-from scaffold.reading import expanded
 from scaffold.render import derive_names
 from scaffold.spec import SpecRequest, find_preset
 from scaffold.spec.lock import SPEC_NAME
 from scaffold.target import default_profile, profiles
+from scaffold.terminal.progress import progress_bar, step
 from scaffold.upstream import locate
 from scaffold.upstream.locate import NEWEST
 from scaffold.upstream.versions import fits

@@ -5,14 +5,74 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scaffold.lifecycle.drift.consequences import CONSEQUENCES
-
 if TYPE_CHECKING:
     from scaffold.inspect.facts import Evidence
     from scaffold.lifecycle.drift.facts import FactChange
     from scaffold.lifecycle.drift.hunks import Hunk
     from scaffold.lifecycle.drift.resting import Resting
     from scaffold.lifecycle.drift.surface import SurfaceChange
+
+
+# What goes wrong when a package keeps an answer that no longer holds. A fact without an entry has no sentence.
+
+CONSEQUENCES = {
+    "verdict.path": "the pipeline is integrated in another way, or not at all",
+    "answers.scheduler.steps": "rollout and training run different numbers of steps; the adapter's check of the "
+    "schedule raises",
+    "answers.scheduler.shift": "rollout and training have different noise levels; the adapter's check raises",
+    "answers.scheduler.direction": "noise levels run the other way; the adapter's check raises",
+    "answers.scheduler.arguments": "the recording scheduler is called with arguments in other places",
+    "answers.scheduler.negated": "the sign of the velocity differs between rollout and training: log-probs are wrong",
+    "answers.scheduler.inline": "there is no scheduler call to record any more",
+    "detail.scheduler.keywords": "the recording scheduler is called with keywords that it does not take",
+    "detail.scheduler.attribute": "the recording scheduler stands where nobody calls it",
+    "detail.scheduler.kwargs_attribute": "arguments of the recording scheduler stand where nobody reads them",
+    "detail.scheduler.sample_rank": "samples have another number of dimensions than the adapter expects",
+    "detail.pipeline.module": "importing the rollout adapter fails",
+    "detail.pipeline.class": "importing the rollout adapter fails",
+    "detail.request.module": "the rollout adapter imports a request type that moved or is no longer used",
+    "detail.request.class": "the rollout adapter is given another request type",
+    "detail.config.module": "the rollout adapter imports a configuration type that moved",
+    "detail.config.class": "the rollout adapter is given another configuration type",
+    "detail.output.module": "the rollout adapter imports a result type that moved",
+    "detail.output.class": "the rollout adapter returns another result type than the engine reads",
+    "detail.step_execution": "the engine can run the pipeline step by step, past the recording: without the adapter's "
+    "refusal no log-probs come back",
+    "answers.cfg.branches": "guidance is computed from other branches than in training: log-probs are wrong",
+    "answers.cfg.renorm": "a renorm of the guidance is missing in training, or no longer known upstream",
+    "answers.cfg.scales": "guidance has other scales or defaults than training reads",
+    "detail.cfg.formula": "guidance is computed otherwise than in training: log-probs are wrong",
+    "detail.cfg.interval_rule": "guidance is on at other steps than in training: log-probs are wrong",
+    "detail.cfg.epsilon": "the renorm divides by something else than in training",
+    "detail.cfg.parameters": "requests name guidance that upstream does not read, or leave out what it does",
+    "detail.prompt.begin_token": "rollout and training see different tokens",
+    "detail.prompt.end_token": "rollout and training see different tokens",
+    "detail.prompt.add_special_tokens": "rollout and training see different tokens",
+    "detail.prompt.chat_template": "rollout and training see different tokens",
+    "detail.prompt.key": "the prompt stands where upstream does not look",
+    "detail.negative.kind": "the unconditional branch sees another prompt than in training",
+    "detail.negative.keys": "a negative prompt stands where upstream does not look",
+    "answers.tokens": "special tokens have other ids than in training",
+    "detail.tokens.text": "special tokens are spelled otherwise than in training",
+    "answers.vae.channels": "latents have another number of channels",
+    "answers.vae.downsample": "latents have another size for the same image",
+    "detail.latents.patch": "a latent token covers another part of the image",
+    "answers.latents.layout": "latents lie otherwise in memory than training expects",
+    "detail.text_attention": "text attends otherwise than in training: velocities differ",
+    "detail.rope.image_position": "image tokens have other positions than in training: velocities differ",
+    "detail.scheduler.shift_setting": "requests ask for the time shift under a name that upstream does not read; the "
+    "adapter's check raises",
+    "detail.sequence": "the tokens of a sample stand in another order than in training: velocities differ",
+    "detail.timestep.order": "the timestep is embedded otherwise than in training: velocities differ",
+    "detail.timestep.scale": "the timestep is embedded otherwise than in training: velocities differ",
+    "detail.timestep.max_period": "the timestep is embedded otherwise than in training: velocities differ",
+    "answers.checkpoint.stacked": "the engine packs weights otherwise: what LoRA targets bind to may change",
+    "answers.checkpoint.renames": "the engine keeps weights under other names: what LoRA targets bind to may change",
+    "detail.config_files": "sizes are read from another configuration file or key",
+    "answers.trajectory.fields": "upstream's own trajectory is elsewhere; the recording scheduler does not read it",
+    "answers.cfg.execution": "guidance is batched otherwise; the numbers stay the same up to rounding",
+}
+
 
 SCHEMA = 1
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from scaffold.console import SafeConsole, said
 from scaffold.lifecycle.drift.facts import canonical
+from scaffold.terminal.console import SafeConsole, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

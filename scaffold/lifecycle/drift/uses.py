@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from scaffold.parsing import parse
+from scaffold.files.parsing import parse
 from scaffold.upstream.source import PACKAGE
 
 Name = tuple[str, str]

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from scaffold import child_process
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
+from scaffold.limits import child_process
 from scaffold.render.long_lines import break_long_lines
 from scaffold.render.rendered import RenderedFile
 from scaffold.scratch import scratch_folder

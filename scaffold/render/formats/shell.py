@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from scaffold import child_process
 from scaffold.errors import ScaffoldError
+from scaffold.limits import child_process
 from scaffold.render.rendered import RenderedFile
 
 SUFFIXES = (".sh",)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from scaffold import child_process
-from scaffold.reading import read_tail
+from scaffold.files.reading import read_tail
+from scaffold.limits import child_process
 from scaffold.scratch import scratch_folder
 from scaffold.verify.child.leftovers import end_descendants
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from scaffold import child_process
+from scaffold.limits import child_process
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 KEPT = "OMNI_SCAFFOLD_VISIBLE_DEVICES"

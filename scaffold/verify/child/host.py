@@ -189,7 +189,7 @@ def _contracts(job: dict[str, Any], say: Any) -> None:
 
 def _forked(task: Any, seconds: float, megabytes: int, log: Path) -> dict[str, Any]:
     """What one fork says, waited for; comparisons that it asks for are made."""
-    from scaffold.documents import parse_json
+    from scaffold.files.documents import parse_json
     from scaffold.verify.child import isolation
 
     process = isolation.fork(task, seconds, megabytes, log)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaffold.child_process import told_ending
-from scaffold.documents import parse_json
-from scaffold.reading import read_tail, read_text
+from scaffold.files.documents import parse_json
+from scaffold.files.reading import read_tail, read_text
+from scaffold.limits.child_process import told_ending
 from scaffold.verify.child.leftovers import die_with_parent, readable_by_others
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from scaffold.reading import read_bytes
+from scaffold.files.reading import read_bytes
 
 PASSES = 20
 

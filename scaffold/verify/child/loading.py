@@ -20,7 +20,7 @@ MEMORY_MEGABYTES = 8192  # buffers and tables are computed as ever; weights take
 def main() -> None:
     """Read the job, load, write the outcome."""
     sys.path[0] = str(Path(__file__).resolve().parents[3])
-    from scaffold.reading import read_text
+    from scaffold.files.reading import read_text
     from scaffold.verify.child.leftovers import die_with_parent
 
     die_with_parent()

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.character_tokenizer import tokenizer_of
 

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 from scaffold.verify.measured import Measured
 from scaffold.verify.subject.discovery import registered
 

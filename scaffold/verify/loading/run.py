@@ -10,15 +10,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from scaffold import child_process
 from scaffold.checkpoint import CheckpointHeaders, read_checkpoint
 from scaffold.checkpoint.folder import opened_folder
-from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
-from scaffold.progress import step
-from scaffold.reading import expanded, read_bytes
-from scaffold.resources import kit_root
+from scaffold.files.documents import parse_json
+from scaffold.files.reading import expanded, read_bytes
+from scaffold.files.resources import kit_root
+from scaffold.limits import child_process
 from scaffold.scratch import scratch_folder
+from scaffold.terminal.progress import step
 from scaffold.verify.child.contained import run_contained
 from scaffold.verify.contract_level import environment_for_package
 from scaffold.verify.loading.proof import LoadingProof, prove

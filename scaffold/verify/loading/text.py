@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from scaffold.checkpoint import fold
 from scaffold.checkpoint.fold import natural_key
-from scaffold.printable import printable
 from scaffold.remap.table import Row
 from scaffold.remap.text import print_checks, print_rows, wide_console
+from scaffold.terminal.printable import printable
 from scaffold.verify.loading.proof import LoadingProof
 
 SHOWN = 10

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scaffold.printable import printable
+from scaffold.terminal.printable import printable
 from scaffold.verify.report.log_scale import LogScale
 from scaffold.verify.report.number import distinct_figures, figure
 from scaffold.verify.result import CheckResult, Status, VerifyReport

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import expanded
+from scaffold.files.reading import expanded
 
 if TYPE_CHECKING:
     from scaffold.verify.result import VerifyReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from scaffold.printable import printable, printable_command
+from scaffold.terminal.printable import printable, printable_command
 from scaffold.verify.report.number import figure, figures
 from scaffold.verify.report.verdict import LIBRARIES, counts, pitfalls, skips, trust, verdict
 from scaffold.verify.result import CheckResult, VerifyReport

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaffold.printable import printable
+from scaffold.terminal.printable import printable
 from scaffold.verify.report.number import duration
 from scaffold.verify.result import CheckResult, Level, VerifyReport
 

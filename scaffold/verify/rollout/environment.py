@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaffold import child_process
 from scaffold.errors import ScaffoldError
-from scaffold.progress import announce, step
-from scaffold.reading import copy_tree, expanded, read_text
+from scaffold.files.reading import copy_tree, expanded, read_text
+from scaffold.limits import child_process
+from scaffold.terminal.progress import announce, step
 from scaffold.upstream.builds import base_of, build_folder, is_own
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.pip import is_unreachable

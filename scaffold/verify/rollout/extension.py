@@ -10,7 +10,7 @@ import platform
 from contextlib import suppress
 from pathlib import Path
 
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 
 CPUINFO = Path("/proc/cpuinfo")
 # Flags that each asks for, as Linux spells them, the largest first: what torch.cpu looks at for vllm.

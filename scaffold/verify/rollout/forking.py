@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scaffold import child_process
-from scaffold.documents import parse_json
+from scaffold.files.documents import parse_json
+from scaffold.limits import child_process
 from scaffold.scratch import scratch_folder
 from scaffold.verify.child.contained import Contained, start_contained
 from scaffold.verify.child.leftovers import end_descendants

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
-from scaffold.reading import expanded, read_tail, read_text
-from scaffold.resources import kit_root
+from scaffold.files.documents import parse_json
+from scaffold.files.reading import expanded, read_tail, read_text
+from scaffold.files.resources import kit_root
 from scaffold.scratch import scratch_folder
 from scaffold.upstream.locate import DEFAULT_VERSION
 from scaffold.verify.package import Package, casts_module, model_names, open_package

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaffold.digest import sha256_hex
-from scaffold.documents import parse_toml
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.files.digest import sha256_hex
+from scaffold.files.documents import parse_toml
+from scaffold.files.reading import read_text
 from scaffold.upstream.cache import cache_root
 
 if TYPE_CHECKING:

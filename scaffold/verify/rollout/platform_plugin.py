@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from scaffold.reading import read_bytes
+from scaffold.files.reading import read_bytes
 
 NAME = "omni-scaffold-cpu"
 VERSION = "1"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scaffold.documents import MalformedError, parse_json
-from scaffold.reading import read_text
+from scaffold.files.documents import MalformedError, parse_json
+from scaffold.files.reading import read_text
 from scaffold.verify.package import Package, declared_lists
 from scaffold.verify.rollout.engine_side.tiny.shrink import DENOISER, WORDS, shrunk
 from scaffold.verify.rollout.facts import NotEstablishedError, raised

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaffold import child_process
-from scaffold.reading import read_tail, read_text
+from scaffold.files.reading import read_tail, read_text
+from scaffold.limits import child_process
 from scaffold.verify.child.contained import Contained, start_contained
 from scaffold.verify.rollout.environment import BOOT, Environment
 from scaffold.verify.rollout.forking import ForkedProcess, forked

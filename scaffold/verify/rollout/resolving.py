@@ -19,9 +19,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from scaffold.errors import ScaffoldError
-from scaffold.progress import step
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 from scaffold.scratch import scratch_folder
+from scaffold.terminal.progress import step
 from scaffold.upstream.locate import DISTRIBUTION
 from scaffold.upstream.uv import NoSetError, run_uv
 from scaffold.verify.rollout.pins import Pins, Step, nearest_version, read_pins, recorded_folder

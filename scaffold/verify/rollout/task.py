@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 
 
 @dataclass(frozen=True)

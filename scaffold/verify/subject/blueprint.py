@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,47 @@ from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.checkpoint import write_documents, write_tensors
 from scaffold.verify.subject.diffusers_files import FILES
 from scaffold.verify.subject.roles import MAX_PARAMETERS, VOCABULARY, Sizes, count, on_meta, proposals, refuse_large
-from scaffold.verify.subject.shares import share_of
 from scaffold.verify.subject.source_words import weight_files
+
+# Tuples of sizes that share out another size, such as the channels that each rotary axis has of a head.
+
+
+@dataclass(frozen=True)
+class Share:
+    """A tuple whose sum is a size, or one size divided by another.
+
+    Attributes:
+        parts: the tuple.
+        whole: name of the size.
+        divisor: name of what it is divided by; None where the sum is the size itself.
+    """
+
+    parts: tuple[int, ...]
+    whole: str
+    divisor: str | None
+
+    def among(self, values: Mapping[str, int]) -> tuple[int, ...]:
+        """The tuple for other sizes: in proportion, even where all its parts are, none of them zero."""
+        total = values[self.whole] // (1 if self.divisor is None else max(1, values[self.divisor]))
+        unit = 2 if all(part % 2 == 0 for part in self.parts) else 1
+        found = [max(unit, total * part // sum(self.parts) // unit * unit) for part in self.parts]
+        found[0] += total - sum(found)
+        return tuple(found) if found[0] > 0 else self.parts
+
+
+def share_of(parts: tuple[int, ...], values: Mapping[str, int]) -> Share | None:
+    """What a tuple of sizes shares out; None where its sum is nothing that the sizes give.
+
+    Args:
+        parts: the tuple as it is.
+        values: sizes by name, as they are.
+    """
+    total = sum(parts)
+    for whole, divisor in itertools.permutations(values, 2):
+        if values[divisor] > 1 and values[whole] == total * values[divisor]:
+            return Share(parts, whole, divisor)
+    return next((Share(parts, name, None) for name, value in values.items() if value == total), None)
+
 
 GUESS = 32  # stands for a size without a default, until its role is known
 _CALLED_WRONG = re.compile(r"TypeError: [\w.]*forward\(\) (got an unexpected keyword|missing \d+ required)")

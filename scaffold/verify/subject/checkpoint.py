@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scaffold.attributes import with_attribute
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.discovery import modules_of
 from scaffold.verify.subject.source_words import SAFETENSORS, WEIGHTS, literals, weight_files

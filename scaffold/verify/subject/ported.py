@@ -16,7 +16,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from scaffold.attributes import with_attribute
-from scaffold.reading import copy_tree, read_text
+from scaffold.files.reading import copy_tree, read_text
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.rollout.engine_side.recording import FILE

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from scaffold import child_process
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
+from scaffold.limits import child_process
 from scaffold.verify.child.devices import shown
 from scaffold.verify.formulas import ASKERS, relative
 from scaffold.verify.measured import Measured, NotDrivableError

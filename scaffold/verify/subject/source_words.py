@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 
 SAFETENSORS = ".safetensors"
 WEIGHTS = (SAFETENSORS, ".bin", ".pt", ".pth")  # all but the first are torch's own format

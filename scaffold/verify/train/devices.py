@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from scaffold import child_process
 from scaffold.errors import ScaffoldError
+from scaffold.limits import child_process
 from scaffold.verify.train.variants import ACTOR, ROLLOUT, Variant
 
 CPU, CUDA = "cpu", "cuda"

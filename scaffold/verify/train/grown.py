@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaffold.documents import parse_json
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.files.documents import parse_json
+from scaffold.files.reading import read_text
 from scaffold.verify.package import Package
 from scaffold.verify.rollout.engine_side.sample import FILE
 from scaffold.verify.rollout.environment import Environment

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaffold.documents import parse_json
-from scaffold.reading import read_lines
+from scaffold.files.documents import parse_json
+from scaffold.files.reading import read_lines
 
 LOG_PROB = "rollout_corr/logprob_abs_diff_max"
 REWARD = "critic/rewards/mean"

@@ -11,8 +11,8 @@ from itertools import takewhile
 from pathlib import Path
 from threading import Event
 
-from scaffold import child_process
-from scaffold.reading import open_file, read_lines, read_tail
+from scaffold.files.reading import open_file, read_lines, read_tail
+from scaffold.limits import child_process
 from scaffold.scratch import scratch_folder
 from scaffold.verify.child.contained import Contained, start_contained
 from scaffold.verify.child.isolation import is_over

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import expanded
+from scaffold.files.reading import expanded
 from scaffold.target import Checkout
 from scaffold.target.pin import text_of
 from scaffold.verify.package import Package

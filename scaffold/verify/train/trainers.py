@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 from scaffold.target import Checkout
 
 V0, SYNC, ASYNC = "v0", "sync", "separate_async"

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
+from scaffold.files.reading import copy_tree, read_text
 from scaffold.plan.hooks import add_package
-from scaffold.reading import copy_tree, read_text
 from scaffold.target.capabilities import REGISTRY
 from scaffold.verify.package import CONTAINER, Package
 from scaffold.verify.rollout.engine_side.sources import RUNTIME

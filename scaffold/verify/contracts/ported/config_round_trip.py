@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 from scaffold.verify.contracts.config_round_trip import LIMIT
 from scaffold.verify.measured import Measured
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.attributes import with_attribute, with_entries
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 
 QUOTED = 'says "OPEN"'  # scripts of the text task take the quoted words for their reward
 # By which scripts are told where texts lie and where rows go.

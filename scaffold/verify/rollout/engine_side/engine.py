@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
+import functools
 import importlib
 import socket
 from collections.abc import Callable
@@ -16,11 +18,33 @@ import torch
 from scaffold.attributes import with_attribute
 from scaffold.verify.rollout.engine_side import recorder
 from scaffold.verify.rollout.engine_side.media import media
-from scaffold.verify.rollout.engine_side.pictures import draw_once
 from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.stage_inputs import StageInputs
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory, read_trajectory
 from scaffold.verify.rollout.engine_side.transport import KitTransport, LibraryTransport, Tensors
+
+
+def draw_once(autoencoder: Any) -> None:
+    """Let ``decode`` of an autoencoder draw one picture of each shape, and give a copy of it from then on.
+
+    Training has no autoencoder, so nothing that it recomputes can depend on what a picture shows.
+
+    Args:
+        autoencoder: a module; its method takes latents of any shape and returns a picture, in whatever holds it.
+    """
+    original = autoencoder.decode
+    drawn: dict[object, Any] = {}
+
+    @functools.wraps(original)
+    def decode(latents: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        asked = (latents.shape, latents.dtype, repr((args, kwargs)))
+        if asked not in drawn:
+            with torch.no_grad():  # what has a gradient cannot be copied
+                drawn[asked] = original(latents, *args, **kwargs)
+        return copy.deepcopy(drawn[asked])
+
+    autoencoder.decode = decode
+
 
 TINY = 5_000_000  # parameters
 TRIALS = 5  # of loading a checkpoint that is fitted

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from scaffold.collector import collector_off
+from scaffold.limits.collector import collector_off
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 from scaffold.verify.rollout.scenario import Scenario, scenarios
 from scaffold.verify.rollout.task import Task

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 from scaffold.verify.rollout.engine_side.sources import Adapters, loaded_modules
 
 

@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from scaffold.collector import collector_off
+from scaffold.limits.collector import collector_off
 from scaffold.verify.child.leftovers import adopt_orphans, die_with_parent, end_descendants
 
 # What every run of the engine imports; models and the package under verification are left to the forks.

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 from scaffold.verify.rollout.engine_side import absent
 
 _kept: list[Any] = []

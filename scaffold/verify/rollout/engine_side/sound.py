@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scaffold.reading import read_bytes
+from scaffold.files.reading import read_bytes
 
 
 class Separator:

@@ -7,23 +7,122 @@ import importlib
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.engine_side.tiny.asked import noting, taken_by
 from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places, randomised
 from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
-from scaffold.verify.rollout.engine_side.tiny.given_files import write_files
-from scaffold.verify.rollout.engine_side.tiny.other_parts import know_configuration, write_other_parts
 from scaffold.verify.rollout.engine_side.tiny.read_files import refused_part
 from scaffold.verify.rollout.engine_side.tiny.shrink import ENCODER, TEXT, shrunk
+
+# Other parts of a pipeline whose weights lie in the denoiser's files, and the configuration of one that is its own.
+
+FILE = "other_parts.safetensors"
+_MISSING, _NONE = "were not initialized from checkpoint", "model weights"
+SCALE = 0.05
+
+
+def write_other_parts(error: Exception, folder: Path, dtype: torch.dtype) -> bool:
+    """Write what the engine misses of the pipeline's own parameters, beside the denoiser's; tells whether it did."""
+    model = _model(error)
+    if model is None or _MISSING not in str(error) or (folder / FILE).exists():
+        return False
+    from safetensors.torch import save_file
+
+    modules, made = dict(model.named_modules()), {}
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in model.named_parameters():
+        if f"'{name}'" not in str(error):
+            continue
+        owner, _, kind = name.rpartition(".")
+        for key, rows in _in_files(owner, modules[owner]):
+            shape = parameter.shape if rows is None else (rows, *parameter.shape[1:])
+            values = torch.randn(shape, generator=generator) * SCALE
+            norm = parameter.ndim == 1 and kind == "weight"
+            made[f"{key}.{kind}"] = (values + norm).to(dtype)
+    save_file(made, folder / FILE)
+    return bool(made)
+
+
+def know_configuration(pipeline: Any, settings: dict[str, Any]) -> None:
+    """Make transformers know the kind of configuration that a released checkpoint brings the code of.
+
+    It is read by the class that the pipeline names, of which the checkpoint's own is another copy.
+    """
+    library: Any = importlib.import_module("transformers")
+    kind, own = settings.get("model_type"), getattr(pipeline, "config_class", None)
+    if own is None or kind is None or kind in library.CONFIG_MAPPING:
+        return
+
+    def construct(self: Any, **values: Any) -> None:
+        own.__init__(self, **values)
+
+    library.AutoConfig.register(kind, type(own.__name__, (own,), {"model_type": kind, "__init__": construct}))
+
+
+def _in_files(owner: str, module: Any) -> list[tuple[str, int | None]]:
+    """Names of a layer in files, which have its parts where the engine fuses them, with their rows."""
+    if type(module).__name__ != "QKVParallelLinear":
+        return [(owner, None)]
+    path, _, _ = owner.rpartition(".")
+    widths = [module.num_heads * module.head_size, *[module.num_kv_heads * module.head_size] * 2]
+    return [(f"{path}.{letter}_proj", width) for letter, width in zip("qkv", widths, strict=True)]
+
+
+def _model(error: Exception) -> Any:
+    """The pipeline whose weights were being loaded."""
+    trace, found = error.__traceback__, None
+    while trace is not None:
+        held = trace.tb_frame.f_locals.get("model")
+        found = held if isinstance(held, torch.nn.Module) else found
+        trace = trace.tb_next
+    return found
+
+
+# Files that a pipeline reads by itself, as ``[verify.files]`` of ``scaffold.toml`` describes them.
+
+WEIGHTS = ".safetensors"
+
+
+def write_files(folder: Path, given: Mapping[str, Mapping[str, Any]], dtype: torch.dtype) -> None:
+    """Write each file below a checkpoint's folder; one that is there stays.
+
+    Args:
+        folder: the checkpoint.
+        given: by path; the content of a JSON file, or the shape of each tensor of a file of weights.
+        dtype: of the weights.
+
+    Raises:
+        ValueError: a path leads out of the folder.
+    """
+    from safetensors.torch import save_file
+
+    for name, content in given.items():
+        path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise ValueError(f"{name} of [verify.files] lies outside of the checkpoint")
+        if path.exists():
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(WEIGHTS):
+            save_file({key: _weight(shape, seed).to(dtype) for seed, (key, shape) in enumerate(content.items())}, path)
+        else:
+            path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _weight(shape: list[int], seed: int) -> torch.Tensor:
+    """Seeded values that matter; a vector stays near one, as the scale of a norm does."""
+    noise = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    return 1 + 0.1 * noise if len(shape) < 2 else noise * shape[-1] ** -0.5
+
 
 _CHANNELS = ("out_channels", "in_channels", "out_dim", "in_dim", "latent_channels", "latent_dim")
 _SUBFOLDER = re.compile(r"""subfolder=["'](\w+)["']""")

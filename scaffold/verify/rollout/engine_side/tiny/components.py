@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from scaffold.attributes import with_attribute
-from scaffold.reading import read_text
+from scaffold.files.reading import read_text
 from scaffold.verify.rollout.engine_side.tiny import text
 from scaffold.verify.rollout.engine_side.tiny.loaded import add_up_in_float32, note_states
 from scaffold.verify.rollout.engine_side.tiny.mismatch import wanted

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scaffold.documents import parse_json
-from scaffold.reading import read_text
+from scaffold.files.documents import parse_json
+from scaffold.files.reading import read_text
 
 FILE = "replaced_sizes.json"
 TITLE = "constants of the source, replaced"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 
-PACKAGE_ROOT = Path(__file__).resolve().parent
+PACKAGE_ROOT = Path(__file__).resolve().parents[1]
 RUNTIME = "flow_grpo_runtime"
 """The folder below ``verl_omni/pipelines`` in which packages find the runtime that they share; it is none of them."""
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from scaffold.operators import ARITHMETIC, COMPARISONS
+from scaffold.limits.operators import ARITHMETIC, COMPARISONS
 
 BITS = 1000  # of a whole number, which then has a floating-point one
 TEXT = 100_000  # characters of a text

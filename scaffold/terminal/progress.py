@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from threading import Lock, Timer
 from typing import TYPE_CHECKING
 
-from scaffold.interrupt import doing
-from scaffold.printable import printable
+from scaffold.terminal.interrupt import doing
+from scaffold.terminal.printable import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

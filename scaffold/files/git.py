@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from scaffold import child_process
 from scaffold.errors import ScaffoldError
-from scaffold.reading import LARGEST, read_bytes
+from scaffold.files.reading import LARGEST, read_bytes
+from scaffold.limits import child_process
 from scaffold.scratch import scratch_folder
 
 TIMEOUT_SECONDS = 30

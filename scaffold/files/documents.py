@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import tomli
-
 # What TOML promises, and all that a setting, a size or a token needs.
 BITS = 64
 NUMBER = f"a whole number that does not fit {BITS} bits"
@@ -33,6 +31,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     Raises:
         MalformedError: says why there is none.
     """
+    import tomli  # most documents are JSON, and a compiled parser takes longer to load than to run
+
     return dict(_parsed(lambda: tomli.loads(text)))
 
 
@@ -67,7 +67,7 @@ def _parsed(parse: Callable[[], Any]) -> Any:
     except RecursionError:
         raise MalformedError("it is nested too deeply") from None
     except MemoryError:
-        from scaffold.bounded import memory
+        from scaffold.limits.bounded import memory
 
         raise MalformedError(f"it is nested too deeply, or too large for {memory()}") from None
     except ValueError as error:

@@ -6,7 +6,7 @@ import ast
 import re
 from itertools import islice
 
-from scaffold.bounded import BITS
+from scaffold.limits.bounded import BITS
 
 MOST_PARTS = 100_000
 """Words, signs and lines of one file: three times the largest of vllm-omni. A syntax tree takes up to 1 KB for each."""

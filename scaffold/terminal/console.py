@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from scaffold.printable import no_command, printable_command, printable_lines
+from scaffold.terminal.printable import no_command, printable_command, printable_lines
 
 
 class SafeConsole(Console):

@@ -1,0 +1,1 @@
+"""What a person sees: the console, safe text, progress, and what an interruption prints."""
