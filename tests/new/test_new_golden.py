@@ -100,7 +100,7 @@ def test_second_run_changes_nothing_and_says_so(
 ) -> None:
     out = tmp_path / "out"
     first = scaffold_cli("new", "bagel", "--out", out).success()
-    assert "wrote 18 files" in first
+    assert re.search(r"wrote \d+ files", first)
     before = tree_of(out)
     stamps = {path: path.lstat().st_mtime_ns for path in out.rglob("*")}
     second = scaffold_cli("new", "bagel", "--out", out).success()
@@ -126,7 +126,7 @@ def test_another_date_changes_the_documentation_only(rendered: Callable[..., Pat
     changed = {path for path in paths if (other / path).read_bytes() != (default_tree / path).read_bytes()}
     assert changed == {
         "examples/flowgrpo_trainer/bagel/README.md",
-        *(f"verl_omni/pipelines/bagel_flow_grpo/scaffold.{half}" for half in ("toml", "lock.toml")),
+        "verl_omni/pipelines/bagel_flow_grpo/scaffold.lock.toml",
     }
     assert "Last updated: 01/02/2031" in (other / "examples/flowgrpo_trainer/bagel/README.md").read_text()
 
