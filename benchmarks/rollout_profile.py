@@ -13,9 +13,9 @@ from typing import Any
 
 WATCHED = 3
 KINDS = (
+    ("attention", ("flash", "fmha", "attention", "sdpa")),
     ("MoT matrix products (Triton)", ("mot_unified_gemm",)),
     ("other matrix products", ("gemm", "nvjet", "cutlass", "cublas", "gemv")),
-    ("attention", ("flash", "fmha", "attention", "sdpa")),
     ("norms", ("norm",)),
     ("convolutions", ("conv", "cudnn", "implicit", "xmma", "nchw", "nhwc")),
     ("copies", ("memcpy", "memset", "copy", "cat", "index", "gather", "scatter")),

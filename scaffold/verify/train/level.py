@@ -203,7 +203,7 @@ def opened(package: Path, request: TrainRequest, tell: Tell) -> Iterator[Setting
 
 
 def run_variant(setting: Setting, variant: Variant) -> Training:
-    """All runs of a variant, two at a time."""
+    """All runs of a variant, two at a time where memory bears it."""
     request = setting.request
     steps = min(request.steps, variant.steps or request.steps)
     plan = _plan(setting, variant, steps, variant.name)
@@ -251,7 +251,9 @@ def _run_all(setting: Setting, variant: Variant, runs: Mapping[str, RunPlan]) ->
         return told
 
     stopping = Event()
-    with ThreadPoolExecutor(min(plan.device.at_once for plan in runs.values())) as pool:
+    # With engines of its own, a run takes twice the memory.
+    at_once = 1 if variant.engines else min(plan.device.at_once for plan in runs.values())
+    with ThreadPoolExecutor(at_once) as pool:
         try:
             found = {name: pool.submit(train, plan, follow(name), stopping) for name, plan in runs.items()}
             return {name: future.result() for name, future in found.items()}

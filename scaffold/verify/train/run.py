@@ -165,7 +165,7 @@ def variables(plan: RunPlan, folder: Path, token: str, ray: Path) -> dict[str, s
         "DATA_DIR": str(folder / "data"),
         "TOTAL_TRAIN_STEPS": str(plan.steps),
         "TRAIN_BATCH": str(plan.prompts),
-        **({} if plan.device.name == CPU else _limit(plan.variant)),
+        **({} if plan.device.name == CPU and not plan.variant.floor else _limit(plan.variant)),
         **plan.given,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import pytest
 from scaffold.errors import ScaffoldError
 from scaffold.target import Checkout
 from scaffold.target.capabilities import TRAINER_CONFIG
+from scaffold.verify.rollout.environment import Environment
+from scaffold.verify.train.run import RunPlan, variables
 from scaffold.verify.train.settings import overrides
 from scaffold.verify.train.trainers import ASYNC, SYNC, V0, Trainer, find_trainer, start_with
+from scaffold.verify.train.variants import VARIANTS, Variant, variants
 
 V1 = "verl_omni.trainer.main_diffusion_v1"
 
@@ -61,6 +65,18 @@ def test_what_is_chosen_is_given_explicitly_and_ray_has_a_cpu_for_every_actor() 
     )
     assert newer == older + units + 1, "the controller takes one, and each unit"
     assert Trainer(ASYNC, V1).overrides(2)["actor_rollout_ref.rollout.n_gpus_per_node"] == "2"
+
+
+def test_script_judges_no_step_whose_limit_another_run_measures(tmp_path: Path) -> None:
+    """Log-probs of images that older weights made are apart, and level train looks at the run without updates."""
+    plan = RunPlan(Environment(tmp_path, "0"), tmp_path, None, tmp_path, tmp_path, tmp_path, *_ordinary(), 1, (), "foo")
+    assert "LOGPROB_LIMIT" not in variables(plan, tmp_path, "token"), "the script's own limit judges an ordinary run"
+    late = replace(plan, variant=variants()["async"])
+    assert float(variables(late, tmp_path, "token")["LOGPROB_LIMIT"]) >= 0.1
+
+
+def _ordinary() -> tuple[Variant, Trainer]:
+    return VARIANTS[0], Trainer(SYNC, V1)
 
 
 @pytest.mark.parametrize("entry", ["main_diffusion", "main_diffusion_v1"])
