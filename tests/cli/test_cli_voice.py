@@ -45,6 +45,13 @@ def test_a_new_package_and_nothing_said(reference: Path, tmp_path: Path, scaffol
     assert (gone.code, gone.out, gone.err) == (0, "", "")
 
 
+@pytest.mark.parametrize("command", [("check",), ("preset", "list")])
+def test_what_comes_next_is_no_result(command: tuple[str, ...], reference: Path, scaffold_cli: Cli) -> None:
+    words = (*command, reference) if command == ("check",) else command
+    assert "next: " in scaffold_cli(*words).success()
+    assert "next: " not in scaffold_cli(*words, "-q").success()
+
+
 def test_every_command_takes_both(scaffold_cli: Cli) -> None:
     text = scaffold_cli("--help").success()
     commands = [line.split()[0] for line in text.partition("Commands:\n")[2].splitlines() if line[2:3].isalpha()]

@@ -12,9 +12,10 @@ from typing import Annotated
 import typer
 
 from scaffold.cli import completion
+from scaffold.cli.answer import show_next
 from scaffold.cli.difference import show
 from scaffold.interrupt import AGAIN, doing, leaving
-from scaffold.printable import printable, printable_command
+from scaffold.printable import printable
 
 ORDER = 60
 
@@ -117,5 +118,5 @@ def check(
                 "`--explain RULE` tells about a rule, `--fix` applies the safe fixes, and a comment "
                 "`# omni-scaffold: ignore[RULE] reason` hides one place"
             )
-        typer.echo(printable_command(f"next: {then}"))
+        show_next(then)
     raise typer.Exit(outcome.status)

@@ -11,11 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from scaffold.cli import completion
-from scaffold.cli.answer import show_json
+from scaffold.cli.answer import show_json, show_next
 from scaffold.cli.options import Format
 from scaffold.errors import ScaffoldError
-from scaffold.printable import printable
-from scaffold.progress import VOICE, announce
+from scaffold.progress import announce
 
 ORDER = 70
 SCHEMA = 1
@@ -99,12 +98,10 @@ def env(
         typer.echo(f"vllm-omni {one['version']}: {one['folder']} ({one['bytes'] / 1e9:.1f} GB{took})")
         if one["pins"] is not None:
             typer.echo(f"  its pins were found and recorded: {one['pins']}")
-    if VOICE.quiet:
-        return
     on = " --device cuda" if device is Device.cuda else ""
     checkout = f" --verl-omni {shlex.quote(str(verl_omni or 'CHECKOUT'))}" if purpose is Purpose.train else ""
     level = f"--level {purpose.value}{on}{checkout}"
-    typer.echo(printable(f"next: `omni-scaffold verify PACKAGE {level}` runs a package in it"))
+    show_next(f"`omni-scaffold verify PACKAGE {level}` runs a package in it")
 
 
 def build(

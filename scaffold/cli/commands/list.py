@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
-from scaffold.cli.answer import show_json
+from scaffold.cli.answer import show_json, show_next
 from scaffold.cli.options import AnswerFormat, Format, VllmOmni
 
 ORDER = 20
@@ -23,8 +21,7 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
     import shlex
 
     from scaffold.grade.overview_cache import cached_overview
-    from scaffold.printable import printable
-    from scaffold.progress import VOICE, progress_bar
+    from scaffold.progress import progress_bar
     from scaffold.upstream import DEFAULT_VERSION, locate
 
     gc.enable()  # one pipeline after the other: what the last one left goes
@@ -37,8 +34,6 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
     from scaffold.grade.overview_text import print_overview
 
     print_overview(table, source.label)
-    if VOICE.quiet:
-        return
-    of = "" if vllm_omni in (None, DEFAULT_VERSION) else f" --vllm-omni {printable(shlex.quote(vllm_omni))}"
+    of = "" if vllm_omni in (None, DEFAULT_VERSION) else f" --vllm-omni {shlex.quote(vllm_omni)}"
     new = f"`omni-scaffold new MODEL --pipeline PIPELINE{of} --out DIR`"
-    typer.echo(f"\nnext: `omni-scaffold inspect PIPELINE{of}` has the answers for one, {new} renders it")
+    show_next(f"`omni-scaffold inspect PIPELINE{of}` has the answers for one, {new} renders it")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from scaffold.cli import completion
-from scaffold.cli.answer import show_json
+from scaffold.cli.answer import show_json, show_next
 from scaffold.cli.options import AnswerFormat, Format, VllmOmni
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.progress import VOICE
@@ -112,13 +112,12 @@ def preset(
     if as_json:
         show_json({"schema": SCHEMA, "written": bool(written), **plan.to_json()})
         return
-    if VOICE.quiet:
-        return
-    typer.echo(plan.tree(), nl=False)
+    if not VOICE.quiet:
+        typer.echo(plan.tree(), nl=False)
     given = {"--preset": out, "--vllm-omni": vllm_omni, "--verl-omni": verl_omni}
     options = "".join(f" {flag} {shlex.quote(str(value))}" for flag, value in given.items() if value is not None)
     options += " --out DIR" if checkout is None else ""
-    typer.echo(f"next: edit it, then `omni-scaffold new {name} --pipeline {shlex.quote(pipeline)}{options} --dry-run`")
+    show_next(f"edit it, then `omni-scaffold new {name} --pipeline {shlex.quote(pipeline)}{options} --dry-run`")
 
 
 def _list(root: Path | None, *, as_json: bool) -> None:
@@ -142,4 +141,4 @@ def _list(root: Path | None, *, as_json: bool) -> None:
     for entry in presets:
         of = ", ".join(map(str, entry["pipelines"] or ())) or "no pipeline"
         typer.echo(printable(f"preset {entry['name']} ({entry['path'] or 'packaged'}): {of}"))
-    typer.echo("next: `omni-scaffold preset new PIPELINE` writes one to begin with")
+    show_next("`omni-scaffold preset new PIPELINE` writes one to begin with")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from scaffold.cli.answer import show_json
+from scaffold.cli.answer import show_json, show_next
 from scaffold.cli.options import Checkpoint, Format, VllmOmni
 from scaffold.errors import ScaffoldError
 from scaffold.reading import expanded
@@ -60,7 +60,7 @@ def _package(package: str, checkpoint: str | None, vllm_omni: str | None, format
         print_loading(proof)
         if proof.holds:
             given = ["--checkpoint", checkpoint] if expanded(checkpoint).is_dir() else []
-            typer.echo(f"next: `omni-scaffold verify {shlex.join([package, *given])}`")
+            show_next(f"`omni-scaffold verify {shlex.join([package, *given])}`")
     if not proof.holds:
         raise typer.Exit(1)
 
@@ -82,6 +82,6 @@ def _pipeline(pipeline: str, checkpoint: str | None, vllm_omni: str | None, form
             if value is not None
         )
         if found.proof.holds:
-            typer.echo(f"next: `omni-scaffold new MODEL --pipeline {shlex.quote(pipeline)}{options} --out DIR`")
+            show_next(f"`omni-scaffold new MODEL --pipeline {shlex.quote(pipeline)}{options} --out DIR`")
     if not found.proof.holds:
         raise typer.Exit(1)

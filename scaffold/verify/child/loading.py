@@ -46,8 +46,8 @@ def outcome_of(job: dict[str, Any]) -> dict[str, Any]:
         from scaffold.verify.child.imports import prepare
         from scaffold.verify.child.isolation import limit_host
 
-        prepare(job["root"], job["checkout"], job["kit"], None)
-        if job["beside"] is not None:
+        origins = prepare(job["root"], job["checkout"], job["kit"], None)
+        if job["beside"] is not None and origins["vllm_omni"] == "kit":
             importlib.import_module("omni_scaffold_kit.model_finder").install(job["beside"])
         limit_host(MEMORY_MEGABYTES)
         importlib.import_module(job["module"])

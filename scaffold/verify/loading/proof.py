@@ -174,7 +174,9 @@ def prove(package: Package, headers: CheckpointHeaders, outcome: Mapping[str, An
     variant = distilled(tensors, targets, headers.configs) if placed else None
     notes = (variant[0],) if variant is not None and variant[1] else ()
     findings += [Finding(None, variant[0])] if variant is not None and not variant[1] else []
-    if outcome.get("error") is not None and not (without or {}).get("loads"):
+    # That a loader cannot take quantised weights, or their scales, is no cause of its own.
+    told_already = (without or {}).get("loads") or narrow is not None
+    if outcome.get("error") is not None and not told_already:
         when = "" if tensors else "before it opens a file of weights, the loader ends with "
         findings.append(Finding("fills", when + _relative(str(outcome["error"]), location, headers.source)))
     known = set(reasons) | (set() if not any(f.check is None for f in findings) else set(filter(is_scale, tensors)))

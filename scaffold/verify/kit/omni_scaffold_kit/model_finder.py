@@ -59,8 +59,19 @@ class ModelFinder(MetaPathFinder, Loader):
         """Nothing to run: attributes are made when they are asked for."""
 
 
+class OwnFinder(ModelFinder):
+    """Finder of pipelines' own packages, which import vllm-omni: it goes before one that is installed without that."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return super().find_spec(fullname, path, target) if fullname.partition(".")[0] in _OWN else None
+
+
 def install(*own: str) -> None:
     """Append the finder to ``sys.meta_path`` unless it is there; ``own`` are packages of pipelines beside vllm-omni."""
     _OWN.update(own)
-    if not any(isinstance(finder, ModelFinder) for finder in sys.meta_path):
+    if own and not any(isinstance(finder, OwnFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, OwnFinder())
+    if not any(type(finder) is ModelFinder for finder in sys.meta_path):
         sys.meta_path.append(ModelFinder())
