@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.guidance import combine_region, has_number, plain_parts, scale_param
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import asks_for_none, options
+from scaffold.inspect.program.algebra import asks_for_none, options, walk
 from scaffold.inspect.program.by_default import by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
@@ -22,6 +22,7 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
     high: tuple[Value, str] | None = None
     kinds: set[str] = set()
     unsure = False
+    unread: set[int] = set()
     for test in program.trace.tests:
         if loop.number not in test.loops:
             continue
@@ -33,6 +34,8 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
             if _tested(right, number) and not _tested(left, number):
                 left, right, op = right, left, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[op]
             kind = _tested(left, number)
+            if kind is not None and not has_number(right):
+                unread.add(id(node))
             if kind is None or not has_number(right) or kinds - {kind}:
                 continue
             asked = [(by_default(cond), truth) for cond, truth in test.conditions if _asks_for(cond, right)]
@@ -46,6 +49,8 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
                 high = (right, op)
     if low is None and high is None:
         if any(_is_switched(node, loop.number, guided) for node in region):
+            return {}
+        if loop.model_output is not None and _chosen_by(loop.model_output, unread):
             return {}
         return {"answers.cfg.interval": fact(None, [loop.loop.at])}
     bounds = [default_of(b[0]) if b is not None else None for b in (low, high)]
@@ -111,6 +116,12 @@ def _asks_for(cond: Value, bound: Value) -> bool:
         return False
     pairs = [o.items for o in options(cond.args[0]) if isinstance(o, Seq)]
     return any(item is bound for pair in pairs for item in pair)
+
+
+def _chosen_by(output: Value, tests: set[int]) -> bool:
+    """Whether a test of the turn's time, with a bound that was not understood, chooses what a prediction is made of."""
+    chosen = (node.cond for node in walk(output) if isinstance(node, Choice) and node.cond is not None) if tests else ()
+    return any(id(part) in tests for cond in chosen for part in walk(cond))
 
 
 def _is_switched(node: Value, loop: int, guided: set[int]) -> bool:

@@ -66,6 +66,9 @@ def _defaults(node: Value, param: Param) -> set[int | float | None]:
             return _defaults(node.options[0 if truth else 1], param)
     if isinstance(node, (Choice, Op)):
         kept = [o for o in node.parts() if any(n is param for n in plain_parts(o))]
+        if kept and isinstance(node, Choice):  # another scale for some requests; none of it is 1, or 0
+            others = {default_of(o) for o in node.options if o not in kept}
+            kept += [o for o in node.options if o not in kept and others - {0, 1, MISSING}]
         if kept or isinstance(node, Choice):
             return {value for o in kept or node.parts() for value in _defaults(o, param)}
     return {None}

@@ -172,7 +172,10 @@ def _shift(vector: Value, grid: Call, ascending: bool) -> Fact:
     param = next((n for n in given if isinstance(n, Param)), None)
     places = [param.at] if param is not None else []
     places += [n.at for n in given if isinstance(n, Const)][:2]
-    confidence = "likely" if any(isinstance(n, Conf) for n in given) and param is None else "certain"
+    # A request's own setting counts; what a file may say of its default, or in its place, is no more than likely.
+    defaults = [param.default] if param is not None and param.default is not None else []
+    read = any(isinstance(n, Conf) for value in defaults for n in walk(value)) if param is not None else False
+    confidence = "likely" if read or any(isinstance(n, Conf) for n in given) else "certain"
     return Fact(shift, fact(None, [*places, vector.at]).evidence, confidence)  # type: ignore[arg-type]
 
 

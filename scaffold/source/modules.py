@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from scaffold.errors import ScaffoldError
+from scaffold.source.syntax import walk_tree
 from scaffold.source.values import Evidence
 from scaffold.upstream.source import UpstreamSource
 
@@ -33,6 +35,7 @@ class ModuleInfo:
     definitions: dict[str, Definition] = field(default_factory=dict)
     imports: dict[str, Import] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
+    tree: ast.Module | None = field(default=None, repr=False, compare=False)
     _places: dict[int, Evidence] = field(default_factory=dict, repr=False, compare=False)
 
     def place(self, node: ast.AST) -> Evidence:
@@ -43,6 +46,12 @@ class ModuleInfo:
             found = self._places[line] = Evidence(self.file, line)
         return found
 
+    @cached_property
+    def filled(self) -> frozenset[str]:
+        """Names whose objects are changed behind their definition, by the module's own text: tables, say."""
+        nodes = walk_tree(self.tree) if self.tree is not None else ()
+        return frozenset(name for node in nodes if (name := _changed(node)) is not None)
+
     def absolute(self, module: str | None, level: int) -> str:
         """The dotted name that a relative import means."""
         if level == 0:
@@ -50,6 +59,18 @@ class ModuleInfo:
         parts = self.package.split(".")
         base = parts[: len(parts) - (level - 1)]
         return ".".join([*base, *([module] if module else [])])
+
+
+def _changed(node: ast.AST) -> str | None:
+    """The name whose table a statement changes: ``NAME.update(…)``, ``NAME[key] = …``, ``NAME |= …``."""
+    held: ast.AST | None = None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        held = node.func.value if node.func.attr in ("update", "setdefault", "pop", "clear") else None
+    elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        held = node.value
+    elif isinstance(node, ast.AugAssign):
+        held = node.target
+    return held.id if isinstance(held, ast.Name) else None
 
 
 def _asks_for_accelerator(node: ast.If) -> bool:
@@ -118,7 +139,7 @@ class ModuleGraph:
             tree = self.source.tree(file)
         except ScaffoldError:
             return None
-        info = ModuleInfo(name, file, package)
+        info = ModuleInfo(name, file, package, tree=tree)
         self._collect(info, tree.body)
         return info
 

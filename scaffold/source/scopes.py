@@ -29,6 +29,7 @@ class Scopes:
         self.graph, self.evaluate = graph, evaluate
         self.classes = classes or Classes(evaluate)
         self._known: dict[tuple[str, str], Any] = {}
+        self.changed: Callable[[Any], Any] = lambda value: value  # what a value is that the text changes later
 
     def lookup(self, module: ModuleInfo, name: str) -> Any:
         """Return the value of a name of a module; None where it has none."""
@@ -51,7 +52,8 @@ class Scopes:
                 return Func(node, module, at=at)
             if isinstance(node, ast.ClassDef):
                 return ClassRef(self.classes.get(node, module), at=at)
-            return self.evaluate(node, module)
+            value = self.evaluate(node, module)
+            return self.changed(value) if name in module.filled else value
         bound = module.imports.get(name)
         if bound is not None:
             return self.imported(bound)

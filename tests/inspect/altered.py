@@ -88,3 +88,27 @@ class Copy:
         changed = "".join(lines).replace(head, f"class {cls}({base}, ", 1)
         after = changed.index("\nfrom .") if "\nfrom ." in changed else changed.index("\nfrom vllm_omni")
         self.write(name, changed[:after] + f"\nfrom .{module} import {base}" + changed[after:])
+
+
+class Overlay(UpstreamSource):
+    """A version whose files have some texts replaced, each of which must be there once or more."""
+
+    def __init__(self, source: UpstreamSource, edits: dict[str, tuple[tuple[str, str], ...]]) -> None:
+        super().__init__(source.version, source.label)
+        self._below = source
+        for name, pairs in edits.items():
+            text = source.read(name)
+            for old, new in pairs:
+                assert old in text, f"{old!r} is not in {name}"
+                text = text.replace(old, new)
+            ast.parse(text)
+            self._texts[name] = text
+
+    def exists(self, path: str) -> bool:
+        return self._below.exists(path)
+
+    def files(self, prefix: str = "") -> list[str]:
+        return self._below.files(prefix)
+
+    def _bytes(self, path: str) -> bytes:
+        return self._below._bytes(path)

@@ -44,6 +44,13 @@ def test_the_precision_that_a_table_went_through_counts(make: Make, coarse: bool
     assert list(less_precise(met(lambda: ANGLES.cos()), met(make))) == [], "the rollout may be the coarser one"
 
 
+def test_cosines_and_sines_of_one_side_may_be_complex_numbers_of_the_other() -> None:
+    x = torch.randn(12, 8, 2)
+    with Trace([x]) as trace:
+        torch.view_as_complex(x) * torch.polar(torch.ones_like(ANGLES), ANGLES)
+    assert len(list(less_precise(met(lambda: ANGLES.bfloat16().sin()), trace.found))) == 1
+
+
 def test_tables_that_are_equally_coarse_or_others_are_no_finding() -> None:
     half = met(lambda: ANGLES.cos().bfloat16())
     assert list(less_precise(half, half)) == []

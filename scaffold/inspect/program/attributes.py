@@ -162,6 +162,8 @@ class Attributes:
         for owner in cls.mro:
             if name in owner.methods:
                 return self._bind(owner, owner.methods[name], receiver, at)
+            if name in owner.assigns and any(_sets(above, name) for above in cls.mro[1:]):
+                return self.run.symbol_attr(receiver, name, at)
             if name in owner.assigns:
                 return self._borrowed(owner.assigns[name], owner, receiver, at)
             if name in owner.nested:
@@ -301,3 +303,12 @@ def _decorator_name(node: ast.expr) -> str:
 
 def _is_property(node: Method) -> bool:
     return any(_decorator_name(d) in ("property", "cached_property") for d in node.decorator_list)
+
+
+def _sets(base: ClassInfo, name: str) -> bool:
+    """Whether a base sets an attribute of the classes that derive from it."""
+    method = base.methods.get("__init_subclass__")
+    return method is not None and any(
+        isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store)
+        for node in ast.walk(method)
+    )

@@ -130,6 +130,8 @@ class Calls:
             if isinstance(receiver.obj, ClassRef):
                 return self._from_file(receiver.obj.cls, args, kwargs, at)
         if isinstance(func, Attr):
+            if name == "register_to_config" and isinstance(receiver, Obj):  # diffusers' own: over what it was made with
+                receiver.kwargs.update(kwargs)
             if name == REGISTERS and isinstance(receiver, Obj):
                 for attribute, value in kwargs.items():
                     self.run.set_attr(receiver, attribute, value)

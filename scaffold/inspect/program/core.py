@@ -93,6 +93,7 @@ class Execution:
         self.containers: Containers = Containers(self)
         self.library: Library = Library(self)
         self.outside = OutsideData(self)
+        self.scopes.changed = self.outside.changed
         self.calls: Calls = Calls(self)
         self.requests: Requests = Requests(self)
         # What the interpreter asks of a domain, and the parts of each other.

@@ -76,11 +76,23 @@ class OutsideData:
         self.over(target.attrs, data)
         target.filled = data
 
+    def changed(self, value: Value) -> Value:
+        """Return a module's object that its text changes behind its definition; what stands in a table may be other."""
+        if isinstance(value, Map):
+            self.over(value.items, Conf(NO_FILE, (), None))
+        return value
+
     def over(self, known: dict[Any, Value], data: Value) -> None:
         """Let data replace the plain values of a dictionary."""
         for name, value in known.items():
-            if isinstance(name, str) and name not in (SPREAD, ANY_KEY) and isinstance(value, _PLAIN):
+            if isinstance(name, str) and name not in (SPREAD, ANY_KEY) and _is_plain(value):
                 known[name] = self.entry(data, name, value, value.at)
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether a value is a setting, made of a request's or a file's perhaps, that data may have in its place."""
+    made = isinstance(value, Call) and value.name in ("float", "int", "bool", "str", "tuple", "list")
+    return isinstance(value, (*_PLAIN, Op)) or made
 
 
 def _inside(node: Value) -> list[Value]:

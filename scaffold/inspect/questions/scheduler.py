@@ -75,6 +75,9 @@ def _step_place(found: Denoising) -> Evidence | None:
     return found.inline.at if found.inline is not None else None
 
 
+_NEGATIONS = frozenset({"neg", "neg_", "negative", "negative_"})
+
+
 def _negated(found: Denoising) -> Fact:
     output = found.model_output
     if output is None:
@@ -90,6 +93,8 @@ def _is_negative(value: Value, depth: int = 0) -> bool | None:
     for _ in range(8):
         if isinstance(value, Op) and (value.op == "neg" or _minus_one(value)):
             return True
+        if isinstance(value, Call) and (value.name in _NEGATIONS or (value.name == "mul" and _minus_one(value))):
+            return True
         guidance = as_guidance(value)
         if guidance is not None and depth < 4:
             sides = [o for v in (guidance.uncond, guidance.cond) for o in options(v)]
@@ -104,8 +109,11 @@ def _is_negative(value: Value, depth: int = 0) -> bool | None:
     return False
 
 
-def _minus_one(value: Op) -> bool:
-    return value.op == "*" and any(isinstance(a, Const) and a.value in (-1, -1.0) for a in value.args)
+def _minus_one(value: Op | Call) -> bool:
+    numbers = [a.value for a in value.args if isinstance(a, Const)]
+    if isinstance(value, Op) and value.op == "-":
+        return isinstance(value.args[0], Const) and value.args[0].value == 0
+    return (isinstance(value, Call) or value.op == "*") and any(number in (-1, -1.0) for number in numbers)
 
 
 def _call_facts(program: Program, found: Denoising, step: Call) -> dict[str, Fact]:

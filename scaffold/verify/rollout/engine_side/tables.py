@@ -104,8 +104,11 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _note(self, value: torch.Tensor, dtype: torch.dtype) -> None:
         if value.numel() < LEAST or not self._when():
             return
-        numbers = torch.view_as_real(value.detach().resolve_conj()) if value.is_complex() else value.detach()
-        values = torch.unique(numbers.reshape(-1).double())
+        if value.is_complex():  # cosines and sines, which another side may have apart
+            for part in torch.view_as_real(value.detach().resolve_conj()).unbind(-1):
+                self._note(part, dtype)
+            return
+        values = torch.unique(value.detach().reshape(-1).double())
         values = values[values.isfinite()]
         key = (dtype, len(values), float(values.sum()))
         if len(values) >= LEAST and key not in self._told:
