@@ -90,7 +90,7 @@ def upstream_spec(
     recorded = recorded_version(package.spec)
     if vllm_omni is None and pin is not None:
         _refuse_older(package, recorded, pin, f"the checkout pins {pin}")
-    new_source = locate(vllm_omni or pin or base or recorded)
+    new_source = successor(package.spec, vllm_omni or pin or base)
     if vllm_omni == NEWEST:
         _refuse_older(package, recorded, new_source.version, f"the newest release is {new_source.version}")
     notes: list[str] = []
@@ -152,6 +152,31 @@ def recorded_version(spec: IntegrationSpec) -> str | None:
     return None if version.startswith("from ") else version
 
 
+def successor(spec: IntegrationSpec, selector: str | None) -> UpstreamSource:
+    """Return the version that a package goes to; a pipeline beside vllm-omni is there as it is installed now.
+
+    Args:
+        spec: the package's.
+        selector: version, wheel or folder; by default the recorded version, or the release in it.
+
+    Raises:
+        ScaffoldError: it cannot be had.
+    """
+    from scaffold.upstream.builds import base_of
+    from scaffold.upstream.identity import identified
+    from scaffold.upstream.own_pipeline import beside_again
+
+    recorded = recorded_version(spec)
+    if not is_beside(spec) or recorded is None:
+        return locate(selector or recorded)
+    return identified(beside_again(locate(selector or base_of(recorded)), pipeline_of(spec), locate(recorded)))
+
+
+def is_beside(spec: IntegrationSpec) -> bool:
+    """Whether the pipeline lies in a package of its own beside vllm-omni."""
+    return str(spec.value("upstream.module")).partition(".")[0] != "vllm_omni"
+
+
 def recorded_source(spec: IntegrationSpec, base: str | None = None) -> UpstreamSource:
     """Return the version that the spec was made from.
 
@@ -186,4 +211,6 @@ def read(spec: IntegrationSpec, source: UpstreamSource) -> Report:
 def pipeline_of(spec: IntegrationSpec) -> str:
     """Return the pipeline as `inspect` takes it: the registry key, else ``module:Class``."""
     key = spec.value("upstream.registry_key")
-    return str(key) if key else f"{spec.value('upstream.module')}:{spec.value('upstream.class')}"
+    return (
+        str(key) if key and not is_beside(spec) else f"{spec.value('upstream.module')}:{spec.value('upstream.class')}"
+    )

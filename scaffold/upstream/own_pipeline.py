@@ -82,6 +82,21 @@ def with_own_pipeline(source: UpstreamSource, pipeline: str) -> tuple[UpstreamSo
     return source, pipeline
 
 
+def beside_again(source: UpstreamSource, pipeline: str, kept: UpstreamSource) -> UpstreamSource:
+    """Return another version with the package of a pipeline beside it: as it is installed now, else as it was kept.
+
+    Args:
+        source: the version.
+        pipeline: ``module:Class``.
+        kept: what the pipeline was read from before.
+    """
+    found, _ = with_own_pipeline(source, pipeline)
+    if found is not source or not isinstance(kept, JoinedSource):
+        return found
+    lacking = {name: one for name, one in kept.beside.items() if name not in source.packages}
+    return JoinedSource(source, lacking) if lacking else source
+
+
 def _joined(source: UpstreamSource, module: str, beside: UpstreamSource) -> UpstreamSource:
     top = module.partition(".")[0]
     return source if top == PACKAGE or top in source.packages else JoinedSource(source, {top: beside})

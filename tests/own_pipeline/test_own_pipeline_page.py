@@ -30,6 +30,22 @@ def test_the_page_is_what_the_commands_print(folder: Path, scaffold_cli: Callabl
     assert written == page.page({**known, **found}, page.version_of(folder))
 
 
+def test_an_edited_pipeline_and_a_newer_release_are_followed(
+    folder: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaffold_cli(*f"{page.NEW} --out build/kiln".split(), cwd=folder).success()
+    newer = scaffold_cli("drift", page.PACKAGE, "--to", "0.32.0rc1", cwd=folder).success()
+    assert "kiln.pipeline_kiln:KilnPipeline" in newer
+    assert "nothing to do" in newer
+    file = folder / "kiln/pipeline_kiln.py"
+    file.write_text(file.read_text().replace("num_inference_steps or 24", "num_inference_steps or 28"))
+    monkeypatch.syspath_prepend(str(folder))
+    before = page.version_of(folder)
+    scaffold_cli("update", page.PACKAGE, cwd=folder).success()
+    assert page.version_of(folder) != before
+    assert "num_inference_steps or 28" in (folder / page.PACKAGE / "kiln_loop.py").read_text()
+
+
 @pytest.mark.rollout
 def test_all_contracts_pass_at_the_end_of_the_road(folder: Path, scaffold_cli: Callable[..., Any]) -> None:
     def run(*words: str) -> str:

@@ -47,7 +47,7 @@ def compare(request: DriftRequest) -> Drift:
     from scaffold.grade import is_ported
     from scaffold.inspect import inspect_pipeline
     from scaffold.lifecycle.drift.ported import ported_hunks
-    from scaffold.lifecycle.next_spec import pipeline_of
+    from scaffold.lifecycle.next_spec import pipeline_of, successor
     from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
     from scaffold.upstream import locate
 
@@ -56,7 +56,8 @@ def compare(request: DriftRequest) -> Drift:
     package = ScaffoldedPackage.open(named) if named is not None else None
     pipeline = request.target if package is None or named != request.target else pipeline_of(package.spec)
     task = package.spec.value("upstream.task") if package is not None else None
-    old_source, new_source = locate(_older(request, package)), locate(request.after)
+    old_source = locate(_older(request, package))
+    new_source = successor(package.spec, request.after) if package is not None else locate(request.after)
     with step(f"reading vllm-omni {old_source.label}"):
         before = inspect_pipeline(old_source, pipeline, task=task)
     if package is not None:
