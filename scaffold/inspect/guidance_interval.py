@@ -12,7 +12,7 @@ from scaffold.inspect.program.by_default import by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.turns import is_count, is_entry, is_turn
-from scaffold.inspect.program.values import Attr, Call, Choice, Index, Item, Op, Seq, Slice
+from scaffold.inspect.program.values import Attr, Call, Choice, Const, Index, Item, Op, Seq, Slice
 from scaffold.source.values import Value
 
 
@@ -119,9 +119,10 @@ def _asks_for(cond: Value, bound: Value) -> bool:
 
 
 def _chosen_by(output: Value, tests: set[int]) -> bool:
-    """Whether a test of the turn's time, with a bound that was not understood, chooses what a prediction is made of."""
-    chosen = (node.cond for node in walk(output) if isinstance(node, Choice) and node.cond is not None) if tests else ()
-    return any(id(part) in tests for cond in chosen for part in walk(cond))
+    """Whether a test of the turn's time, with a bound that was not understood, chooses between a scale and none."""
+    choices = [node for node in walk(output) if isinstance(node, Choice) and node.cond is not None] if tests else []
+    none = [node for node in choices if any(isinstance(o, Const) and o.value in (0, 1) for o in node.options)]
+    return any(id(part) in tests for node in none if node.cond is not None for part in walk(node.cond))
 
 
 def _is_switched(node: Value, loop: int, guided: set[int]) -> bool:
