@@ -20,6 +20,7 @@ from scaffold.source.values import External, Value
 CONDITIONAL, UNCONDITIONAL = "conditional", "unconditional"
 _CASTS = frozenset(("to", "float", "double", "type_as", "contiguous", "clone", "type"))
 _JOINS = frozenset(("stack", "cat"))
+_REARRANGES = _CASTS | _JOINS | {"split", "narrow", "select", "concat", "concatenate"}
 _NORMS = frozenset(("norm", "vector_norm", "std"))
 
 
@@ -137,7 +138,7 @@ class Writer(Numbers):
             seen.add(id(value))
             if isinstance(value, Op):
                 return False
-            if isinstance(value, Call) and value.name in ("lerp", "where", *_NORMS):
+            if isinstance(value, Call) and reshaped(value) is None and value.name not in _REARRANGES:
                 return False
             stack += value.parts()
         return True
