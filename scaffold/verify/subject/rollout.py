@@ -290,4 +290,12 @@ class RolloutDriver:
         return Rolled(latents, timesteps, log_probs, *self._seen)
 
     def _run(self, request: Any) -> Any:
-        return self.pipeline(request)
+        try:
+            return self.pipeline(request)
+        except AttributeError as error:
+            if self.subject.spec or "'NoneType' object" not in str(error):
+                raise
+            # What nobody has made here, a scheduler say, the real pipeline has.
+            raise NotDrivableError(
+                f"the rollout adapter needs its real pipeline ({error}); see level rollout"
+            ) from error
