@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from typing import Any
-from unittest import mock
 
+from scaffold.attributes import with_attribute
 from scaffold.verify.measured import Measured
 from scaffold.verify.subject.subject import PROMPTS
 
@@ -20,7 +20,7 @@ def run(subject: Any) -> Measured:
     made, error = None, None
     for image in subject.images(module):
         try:
-            with mock.patch.object(subject, "_image", image):
+            with with_attribute(subject, "_image", image):
                 settings = subject.settings()
                 trajectory = subject.trajectory(len(PROMPTS), settings)
                 made = subject.prepared(module, settings, trajectory, subject.micro_batch(PROMPTS))

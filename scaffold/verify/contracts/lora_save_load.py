@@ -8,12 +8,12 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from scaffold.attributes import with_attribute
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured
 from scaffold.verify.subject.lora import adapted, layers
@@ -69,7 +69,7 @@ def _state(module: Any) -> dict[str, Tensor]:
 def _as_peft(module: Any, folder: Path) -> None:
     """As ``PeftModel.save_pretrained`` does, which marks the adapter as one for inference."""
     config = module.peft_config["default"]
-    with mock.patch.object(config, "inference_mode", True):
+    with with_attribute(config, "inference_mode", True):
         config.save_pretrained(folder)
     save_file(_state(module), folder / "adapter_model.safetensors")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
+from scaffold.attributes import with_attribute
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured
 from scaffold.verify.rollout.engine_side.sources import pipelines_of
@@ -65,7 +65,7 @@ def _lost_by_hook(subject: Any, module: Any) -> list[str]:
             for name, layer in layers(module).items()
             for side, part in (("A", layer.lora_A), ("B", layer.lora_B))
         }
-        with tempfile.TemporaryDirectory() as name, mock.patch.object(upstream, "load_weights", load_weights):
+        with tempfile.TemporaryDirectory() as name, with_attribute(upstream, "load_weights", load_weights):
             writer = checkpoint_writer(subject, Path(name, "trial"))
             writer.write(Path(name, "model"), subject.new_module().state_dict())
             pipeline.od_config.model = str(Path(name, "model"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 
+from scaffold.attributes import with_attribute
 from scaffold.verify.formulas import transition
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.driving import drive
@@ -35,7 +35,7 @@ def run(subject: Any) -> Measured:
             seeds.append(name)
             return original(*args, **kwargs)
 
-        return mock.patch.object(module, function, seeding)
+        return with_attribute(module, function, seeding)
 
     with (
         noted("torch.manual_seed", torch, "manual_seed"),

@@ -6,10 +6,10 @@ import json
 import os
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
 
+from scaffold.attributes import with_attribute, with_entries
 from scaffold.verify.measured import Measured
 from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.rollout import RolloutDriver
@@ -63,8 +63,8 @@ def _begins(driver: RolloutDriver, low: int, high: int, training_steps: tuple[in
     found: Begins = {}
     for rank in RANKS:
         with (
-            mock.patch.dict(os.environ, {"LOCAL_RANK": str(rank), "RANK": str(rank)}),
-            mock.patch.object(torch.distributed, "get_rank", return_value=rank),
+            with_entries(os.environ, {"LOCAL_RANK": str(rank), "RANK": str(rank)}),
+            with_attribute(torch.distributed, "get_rank", lambda *_, rank=rank, **__: rank),
         ):
             for step in training_steps:
                 for seed in SEEDS:

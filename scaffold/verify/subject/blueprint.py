@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
+from scaffold.attributes import with_attribute
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.checkpoint import write_documents, write_tensors
 from scaffold.verify.subject.diffusers_files import FILES
@@ -110,7 +110,7 @@ class DeclaredFiles:
         def met(_: Any, *args: Any, **kwargs: Any) -> None:
             raise _Met(args, kwargs)
 
-        with tempfile.TemporaryDirectory() as name, mock.patch.object(kind, "__init__", met):
+        with tempfile.TemporaryDirectory() as name, with_attribute(kind, "__init__", met):
             folder = Path(name)
             write_documents(folder, {**FILES, **subject.table.files})
             for file in weight_files(subject):

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from scaffold.attributes import with_attribute
 from scaffold.reading import read_text
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.discovery import modules_of
@@ -249,7 +249,7 @@ def _paths(subject: Any, folder: Path) -> dict[str, tuple[str, ...]]:
     """Where ``from_model_path`` looks for each field, told by numbers of which each key has its own."""
     asked: dict[float, tuple[str, ...]] = {}
     try:
-        with mock.patch.object(json, "loads", return_value=_Recorder((), asked)):  # json.load calls it, too
+        with with_attribute(json, "loads", lambda *_, **__: _Recorder((), asked)):  # json.load calls it, too
             config = subject.config_class.from_model_path(str(folder))
     except Exception as error:
         raise NotDrivableError(f"from_model_path could not be followed: {type(error).__name__}: {error}") from error

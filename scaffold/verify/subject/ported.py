@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from scaffold.attributes import with_attribute
 from scaffold.reading import copy_tree, read_text
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import NotDrivableError
@@ -186,7 +186,7 @@ class PortedSubject(Subject):
 
         runtime = next(kind.__module__ for kind in self.training.__mro__[1:] if kind.__module__.endswith(".training"))
         replay = importlib.import_module(f"{runtime.rpartition('.')[0]}.replay")
-        with recorder.steps() as taken, mock.patch.object(replay, "samples_of", return_value=set()):
+        with recorder.steps() as taken, with_attribute(replay, "samples_of", lambda *_: set()):
             inputs = self.inputs_of(module, [sample], step=step)
             self.scored(module, self.settings(), inputs, self.trajectory_of([sample]), step)
         return taken[-1].velocity

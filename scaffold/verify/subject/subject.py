@@ -12,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from scaffold.attributes import with_attribute
 from scaffold.verify.declared import Declared
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject import discovery
@@ -251,7 +251,7 @@ class Subject:
 
     def settings_without_image(self, **changes: Any) -> Settings:
         """The same before an image is known that the package takes."""
-        with mock.patch.object(self, "_image", Geometry(64, 64, (1, 1))):
+        with with_attribute(self, "_image", Geometry(64, 64, (1, 1))):
             return self.settings(**changes)
 
     _image: Geometry | None = None
@@ -269,7 +269,7 @@ class Subject:
         for candidate in self.images(module):
             inputs = None
             try:
-                with mock.patch.object(self, "_image", candidate), torch.no_grad():
+                with with_attribute(self, "_image", candidate), torch.no_grad():
                     inputs, _ = self.inputs(module, PROMPTS[:1])
                     shape = self.velocity(module, inputs).shape
                 if shape[1:] == candidate.shape:

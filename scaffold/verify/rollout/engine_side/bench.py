@@ -276,8 +276,9 @@ def _build_checkpoint(task: Task) -> None:
     import io
     import runpy
     import sys
-    from unittest import mock
+
+    from scaffold.attributes import with_attribute
 
     command = [task.builder, "--output-dir", task.checkpoint]
-    with mock.patch.object(sys, "argv", command), contextlib.redirect_stdout(io.StringIO()):
+    with with_attribute(sys, "argv", command), contextlib.redirect_stdout(io.StringIO()):
         runpy.run_path(task.builder, run_name="__main__")

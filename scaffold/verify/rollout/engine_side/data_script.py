@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
+from scaffold.attributes import with_attribute, with_entries
 from scaffold.reading import read_text
 
 QUOTED = 'says "OPEN"'  # scripts of the text task take the quoted words for their reward
@@ -44,8 +44,8 @@ def rows_of(script: Path, texts: Sequence[str], scratch: Path) -> dict[str, dict
     printed = io.StringIO()
     variables = {"HF_HOME": str(scratch / "hf"), "HF_DATASETS_CACHE": str(scratch / "hf")}
     with (
-        mock.patch.object(sys, "argv", command),
-        mock.patch.dict(os.environ, variables),
+        with_attribute(sys, "argv", command),
+        with_entries(os.environ, variables),
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(printed),
     ):

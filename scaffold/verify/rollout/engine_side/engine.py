@@ -9,11 +9,11 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 from uuid import uuid4
 
 import torch
 
+from scaffold.attributes import with_attribute
 from scaffold.verify.rollout.engine_side import recorder
 from scaffold.verify.rollout.engine_side.media import media
 from scaffold.verify.rollout.engine_side.pictures import draw_once
@@ -75,9 +75,11 @@ class Engine:
         with contextlib.ExitStack() as stack:
             # What suits a process of the worker's own: some releases rename it and prefix whatever it prints.
             for name in ("decorate_logs", "set_process_title"):
-                stack.enter_context(mock.patch(f"{WORKER}.{name}", create=True))
+                stack.enter_context(with_attribute(importlib.import_module(WORKER), name, _nothing, create=True))
             if isinstance(transport, LibraryTransport):
-                stack.enter_context(mock.patch(f"{transport.UTILS}.set_death_signal"))
+                stack.enter_context(
+                    with_attribute(importlib.import_module(transport.UTILS), "set_death_signal", _nothing)
+                )
             self.worker = worker_class(local_rank=0, rank=0, od_config=self.config, skip_load_model=True)
         self._path = adapters.rollout_path
         self.load()
@@ -88,7 +90,7 @@ class Engine:
     def load(self) -> None:
         """Build the pipeline and load its checkpoint, again if it was loaded before."""
         # Loading again, the worker frees memory of an accelerator, of which there is none.
-        with mock.patch("torch.accelerator.empty_cache", create=True):
+        with with_attribute(torch.accelerator, "empty_cache", _nothing, create=True):
             for trial in range(TRIALS):
                 if self._registered is not None:
                     self.config.enrich_config()
@@ -117,21 +119,21 @@ class Engine:
 
     def without_media(self) -> contextlib.AbstractContextManager[Any]:
         """Inside of it requests bring words alone."""
-        return mock.patch.object(self, "media", ())
+        return with_attribute(self, "media", ())
 
     def negative_prompt(self, ids: list[int]) -> contextlib.AbstractContextManager[Any]:
         """Inside of it every request has this negative prompt."""
-        return mock.patch.object(self, "_negative", ids)
+        return with_attribute(self, "_negative", ids)
 
     def picture_of(self, times: int) -> contextlib.AbstractContextManager[Any]:
         """Inside of it the image of a request is so many times as high as the one that it asks for."""
-        return mock.patch.object(self, "picture", times)
+        return with_attribute(self, "picture", times)
 
     def brought_by(
         self, bring: Callable[[dict[str, Any], tuple[int, int]], dict[str, Any]]
     ) -> contextlib.AbstractContextManager[Any]:
         """Inside of it ``bring`` makes what a request brings of files, and of the width and height asked for."""
-        return mock.patch.object(self, "bring", bring)
+        return with_attribute(self, "bring", bring)
 
     def generate(
         self, request_ids: list[int], sampling: dict[str, Any], token_ids: list[int], lora: bool = False
@@ -227,3 +229,7 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Stand in for what suits a process of its own, or an accelerator."""

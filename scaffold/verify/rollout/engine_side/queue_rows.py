@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 
+from scaffold.attributes import with_attribute, with_entries
 from scaffold.verify.rollout.check import NotApplicable
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory
 
@@ -47,7 +47,7 @@ def require(library: str | None, file: str) -> Path:
 def under_queue() -> AbstractContextManager[Any]:
     """As in every process of a run of v1 with `transfer_queue.enable`, as the scripts have it: a package may return
     other things where the queue carries them."""
-    return mock.patch.dict(os.environ, {QUEUED: "1"})
+    return with_entries(os.environ, {QUEUED: "1"})
 
 
 def batch_of(samples: Sequence[Trajectory], column: str) -> Any:
@@ -72,7 +72,7 @@ def rows_of(samples: Sequence[Trajectory], checkout: Path, steps: Sequence[int])
     worker = _worker(getattr(getattr(remote, "__ray_metadata__", None), "modified_class", remote))
     reading, queue = _module(checkout / READER), _Queue()
     columns = {"data_source": "data", "reward_model": {}, "extra_info": {}, "raw_prompt": []}
-    with mock.patch.object(writing, "tq", queue), mock.patch.object(reading, "tq", queue):
+    with with_attribute(writing, "tq", queue), with_attribute(reading, "tq", queue):
         for number, (sample, step) in enumerate(zip(samples, steps, strict=True)):
             wrote = worker._write_trajectory_to_tq(
                 _padded(worker, sample),

@@ -6,8 +6,8 @@ import importlib
 import sys
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
+from scaffold.attributes import with_attribute
 from scaffold.verify.rollout.engine_side.sources import MovedModule
 
 # verl 0.9 moved it; the release that verl-omni pins still has the old place.
@@ -26,7 +26,7 @@ def install(checkout: Path) -> None:
     sys.meta_path.extend(MovedModule(old, new) for old, new in MOVED.items())
     _name_the_device()
     _name_vllm()
-    with mock.patch.object(site, "getsitepackages", list):
+    with with_attribute(site, "getsitepackages", list):
         importlib.import_module("verl_omni")
 
 
@@ -58,5 +58,5 @@ def _name_vllm() -> None:
     try:
         original("vllm")
     except metadata.PackageNotFoundError:
-        with mock.patch.object(metadata, "version", version):
+        with with_attribute(metadata, "version", version):
             importlib.import_module("verl.workers.rollout.vllm_rollout")

@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import torch
 
+from scaffold.attributes import with_attribute
 from scaffold.verify.formulas import relative
 
 # Both sides compute the schedule in float32; two noise levels this near are one.
@@ -64,7 +64,7 @@ def steps() -> Iterator[list[StepTaken]]:
         taken.append(StepTaken(*levels, *given, found[0].detach().float().clone(), asked, after))
         return found
 
-    with mock.patch.object(Scheduler, "sample_previous_step", recording):
+    with with_attribute(Scheduler, "sample_previous_step", recording):
         yield taken
 
 
@@ -82,7 +82,7 @@ def shifts() -> Iterator[list[float | None]]:
         given.append(None if mu is None else float(mu))
         return original(self, *args, **kwargs)
 
-    with mock.patch.object(Scheduler, "set_timesteps", recording):
+    with with_attribute(Scheduler, "set_timesteps", recording):
         yield given
 
 

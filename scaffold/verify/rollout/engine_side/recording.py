@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
+
+from scaffold.attributes import with_entries
 
 if TYPE_CHECKING:
     from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
@@ -78,7 +79,7 @@ def _windows(bench: EngineUnderTest) -> Iterator[tuple[int, list[float]]]:
     recipe = replace(bench.recipe, sde_window_size=2, sde_window_range=(0, count))
     found: dict[int, list[float]] = {}
     for rank in RANKS:
-        with mock.patch.dict(os.environ, {"LOCAL_RANK": str(rank), "RANK": str(rank)}):
+        with with_entries(os.environ, {"LOCAL_RANK": str(rank), "RANK": str(rank)}):
             for step in TRAINING_STEPS:
                 sample = bench.roll_out(replace(recipe, global_steps=step), RAGGED[rank : rank + 1], seed=rank)[0]
                 found.setdefault(step, []).append(float(sample.timesteps[0]))

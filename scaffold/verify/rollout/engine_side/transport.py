@@ -6,9 +6,10 @@ import importlib
 from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
-from unittest import mock
 
 import torch
+
+from scaffold.attributes import with_attribute
 
 Tensors = list[tuple[str, torch.Tensor]]
 
@@ -83,7 +84,7 @@ def _loader(tensors: dict[str, torch.Tensor], peft_config: dict[str, Any]) -> Ca
 class LibraryTransport:
     """The real verl-omni's extension of the worker; only the channel between two processes is replaced."""
 
-    RECEIVER = "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer.BucketedWeightReceiver"
+    RECEIVER = "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer"
     UTILS = "verl_omni.workers.rollout.vllm_rollout.utils"
 
     def worker_class(self) -> type:
@@ -100,7 +101,7 @@ class LibraryTransport:
         self._update(worker, tensors, peft_config)
 
     def _update(self, worker: Any, tensors: Tensors, peft_config: dict[str, Any] | None) -> None:
-        with mock.patch(self.RECEIVER, _receiver(tensors)):
+        with with_attribute(importlib.import_module(self.RECEIVER), "BucketedWeightReceiver", _receiver(tensors)):
             worker.update_weights_from_ipc(peft_config=peft_config, base_sync_done=True)
 
     def lora_request(self) -> Any:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from unittest import mock
 
+from scaffold.attributes import with_entries
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     begins: dict[int, list[float]] = {}
     for step in STEPS:
         for rank in range(REQUESTS):
-            with mock.patch.dict(os.environ, {"LOCAL_RANK": str(rank), "RANK": str(rank)}):
+            with with_entries(os.environ, {"LOCAL_RANK": str(rank), "RANK": str(rank)}):
                 sample = bench.roll_out(replace(recipe, global_steps=step), bench.texts[rank : rank + 1], seed=5 + rank)
             begins.setdefault(step, []).append(round(float(sample[0].timesteps[0]), 6))
     apart = {step: found for step, found in begins.items() if len(set(found)) > 1}

@@ -10,11 +10,11 @@ import json
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 
 from scaffold.verify.rollout.engine_side.tiny.shrink import by_name
+from scaffold.attributes import with_attribute, with_entries
 
 Repair = Callable[[Exception], bool]
 
@@ -74,7 +74,7 @@ def seen_by(entry: type) -> Iterator[dict[str, Any]]:
             found.update({name: value, **{field.name: getattr(value, field.name) for field in fields}})
         original(self, *args, **kwargs)
 
-    with mock.patch.object(entry, "__init__", seen):
+    with with_attribute(entry, "__init__", seen):
         yield found
 
 
@@ -100,7 +100,7 @@ def noting(
         return lambda *args, **kwargs: noted(read(*args, **kwargs))
 
     stand_in = types.SimpleNamespace(**{**vars(json), "load": reading(json.load), "loads": reading(json.loads)})
-    with mock.patch.dict(names, {"json": stand_in} if "json" in names else {}):
+    with with_entries(names, {"json": stand_in} if "json" in names else {}):
         yield noted
 
 

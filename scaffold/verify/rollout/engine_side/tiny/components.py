@@ -18,10 +18,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
+from scaffold.attributes import with_attribute
 from scaffold.reading import read_text
 from scaffold.verify.rollout.engine_side.tiny import text
 from scaffold.verify.rollout.engine_side.tiny.loaded import add_up_in_float32, note_states
@@ -118,13 +118,13 @@ class Components:
                     if name == "PreTrainedTokenizerBase":
                         self._load_tokenizer = original
                     replaced = classmethod(self._answering(original, file))
-                    stack.enter_context(mock.patch.object(holder, "from_pretrained", replaced))
+                    stack.enter_context(with_attribute(holder, "from_pretrained", replaced))
             holder = importlib.import_module("diffusers").ConfigMixin
             replaced = classmethod(self._configuring(holder.load_config.__func__))
-            stack.enter_context(mock.patch.object(holder, "load_config", replaced))
+            stack.enter_context(with_attribute(holder, "load_config", replaced))
             library_of_hubs: Any = importlib.import_module("huggingface_hub")
             for owner in (library_of_hubs, library_of_hubs.HfApi):
-                stack.enter_context(mock.patch.object(owner, "snapshot_download", self._fetched))
+                stack.enter_context(with_attribute(owner, "snapshot_download", self._fetched))
             yield
 
     def _answering(self, original: Callable[..., Any], file: str) -> Callable[..., Any]:

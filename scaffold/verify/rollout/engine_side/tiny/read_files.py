@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
+
+from scaffold.attributes import with_attribute
 
 MINE, STRAY = "of_the_denoiser", "nobody.knows.me"
 OTHER = "of_another_part"  # holds the place of a part that only the pipeline itself loads
@@ -102,7 +103,7 @@ def handing(weights: Any, keys: Iterable[str], folder: Path) -> Iterator[dict[in
         read.update({id(tensor): (tensor, place, key) for key, tensor in found.items()})
         return found
 
-    with mock.patch.object(weights.EngineConfig, "load_file", load_file):
+    with with_attribute(weights.EngineConfig, "load_file", load_file):
         yield read
 
 
@@ -162,7 +163,7 @@ def noting_missing(folder: Path, names: dict[str, Any]) -> Iterator[set[Path]]:
         return asked
 
     with (
-        mock.patch.object(Path, "is_file", noting(Path.is_file)),
-        mock.patch.object(os.path, "isfile", noting(os.path.isfile)),
+        with_attribute(Path, "is_file", noting(Path.is_file)),
+        with_attribute(os.path, "isfile", noting(os.path.isfile)),
     ):
         yield missing
