@@ -83,6 +83,19 @@ def test_an_update_follows_the_preset_and_keeps_what_a_person_set(checkout: Path
     assert "overrides" not in lock_of(checkout)
 
 
+def test_a_preset_of_the_user_may_be_a_link(
+    checkout: Path, scaffold_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(PRESET)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    place = tmp_path / "config/omni-scaffold/presets/bagel.toml"
+    place.parent.mkdir(parents=True)
+    place.symlink_to(mine)
+    scaffold_cli(*NEW, "--verl-omni", checkout).success()
+    assert spec_of(checkout)["recipe"]["noise_level"] == 0.55
+
+
 def test_a_preset_that_is_named_goes_before_all(checkout: Path, scaffold_cli: Cli, tmp_path: Path) -> None:
     put(checkout, "presets/bagel.toml", PRESET)
     mine = tmp_path / "mine.toml"

@@ -64,6 +64,16 @@ def test_loading_headers(strange: Path, package: Path, tmp_path: Path) -> None:
     assert not (strange / "mark").exists()
 
 
+def test_a_loader_sees_no_token(strange: Path, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require("torch")
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_user")
+    monkeypatch.setenv("LANG", "seen")
+    file = next(package.glob("verl_omni/pipelines/*/common.py"))
+    file.write_text("import os\nraise ValueError(os.environ.get('HF_TOKEN', 'none'), os.environ['LANG'])\n")
+    with pytest.raises(ScaffoldError, match="'none', 'seen'"):
+        load_headers(package, tmp_path / "weights")
+
+
 @pytest.mark.parametrize("last", ["sys.exit(0)", "os._exit(0)", "atexit.register(print, '[1]')"])
 def test_a_package_that_ends_the_process_is_one_line(package: Path, tmp_path: Path, last: str) -> None:
     file = next(package.glob("verl_omni/pipelines/*/common.py"))

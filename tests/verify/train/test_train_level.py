@@ -254,6 +254,14 @@ def _alive(pid: int) -> bool:
     return stat.exists() and stat.read_text().split(")")[-1].split()[0] != "Z"
 
 
+def test_a_run_sees_no_token_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_user")
+    monkeypatch.setenv("LANG", "seen")
+    given = variables(plan(tmp_path, ""), tmp_path, "ab", tmp_path)
+    assert given["LANG"] == "seen"
+    assert "hf_of_the_user" not in given.values()
+
+
 def test_two_runs_share_no_name_on_the_host(tmp_path: Path) -> None:
     first, second = (variables(plan(tmp_path / n, ""), tmp_path, n, tmp_path / n) for n in _folders(tmp_path))
     assert first["OMNI_SCAFFOLD_TRAIN_RUN"] != second["OMNI_SCAFFOLD_TRAIN_RUN"]
