@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -50,12 +49,20 @@ def tree(reference: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(reference, tmp_path / "tree"))
 
 
+def source(folder: Path) -> Path:
+    """Make a vllm-omni that has no pipelines."""
+    for name in ("vllm_omni/__init__.py", "vllm_omni/_version.py", "vllm_omni/diffusion/registry.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("_DIFFUSION_MODELS = {}\n")
+    return folder
+
+
 @pytest.mark.upstream
 @pytest.mark.parametrize(
     ("arguments", "programs"),
     [
         (("inspect", "bagel", "--vllm-omni", VERSION), set()),
-        (("list", "--vllm-omni", VERSION), set()),
+        (("list", "--vllm-omni", "SOURCE"), set()),
         (("drift", "bagel", "--from", VERSION, "--to", VERSION), set()),
         (("check", "TREE"), set()),
         (("preset", "list"), set()),
@@ -71,7 +78,7 @@ def test_programs_that_a_command_starts(
     watched: Watch, tree: Path, tmp_path: Path, arguments: tuple[str, ...], programs: set[str]
 ) -> None:
     package = next(tree.glob("verl_omni/pipelines/*/scaffold.toml")).parent
-    places = {"TREE": tree, "PACKAGE": package, "OUT": tmp_path / "out"}
+    places = {"TREE": tree, "PACKAGE": package, "OUT": tmp_path / "out", "SOURCE": source(tmp_path / "source")}
     assert watched(*(places.get(word, word) for word in arguments)) <= programs
 
 
@@ -103,16 +110,12 @@ def test_nothing_foreign_is_run(
 ) -> None:
     """Every module, of a package and of vllm-omni, would leave a mark where it is run, and every script."""
     mark = tmp_path / "mark"
-    source = tmp_path / "source"
-    for name in ("vllm_omni/__init__.py", "vllm_omni/_version.py", "vllm_omni/diffusion/registry.py"):
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text("_DIFFUSION_MODELS = {}\n")
-    for file in [*tree.rglob("*.py"), *source.rglob("*.py")]:
+    folder = source(tmp_path / "source")
+    for file in [*tree.rglob("*.py"), *folder.rglob("*.py")]:
         file.write_text(f"{file.read_text()}\nopen({str(mark)!r}, 'w')\n")
     for file in tree.rglob("*.sh"):
         file.write_text(file.read_text().replace("\n", f"\ntouch {mark}\n", 1))
     package = next(tree.glob("verl_omni/pipelines/*/scaffold.toml")).parent
-    places = {"TREE": tree, "PACKAGE": package, "SOURCE": source, "OUT": tmp_path / "out"}
-    assert os.sep in str(package)
+    places = {"TREE": tree, "PACKAGE": package, "SOURCE": folder, "OUT": tmp_path / "out"}
     scaffold_child(*(places.get(word, word) for word in arguments))
     assert not mark.exists()
