@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 VERSION = "0.27.0rc1"
+CHECKOUTS = Path(__file__).parents[1] / "target" / "test_target.py"
 WATCHED = """
 import json, os, sys
 started = []
@@ -63,22 +64,33 @@ def source(folder: Path) -> Path:
     [
         (("inspect", "bagel", "--vllm-omni", VERSION), set()),
         (("list", "--vllm-omni", "SOURCE"), set()),
-        (("drift", "bagel", "--from", VERSION, "--to", VERSION), set()),
+        (("drift", "bagel", "--from", VERSION, "--to", VERSION), {"ruff", "bash"}),
         (("check", "TREE"), set()),
         (("preset", "list"), set()),
-        (("skill",), set()),
+        (("skill", "--verl-omni", "CHECKOUT"), set()),
         (("new", "bagel", "--vllm-omni", VERSION, "--out", "OUT"), {"git", "ruff", "bash"}),
         (("update", "PACKAGE", "--spec", "--diff"), {"git", "ruff", "bash"}),
-        (("remove", "PACKAGE", "--dry-run"), {"git"}),
+        (("remove", "PACKAGE", "--force", "--dry-run"), {"git"}),
         (("doctor",), {"git"}),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
 def test_programs_that_a_command_starts(
-    watched: Watch, tree: Path, tmp_path: Path, arguments: tuple[str, ...], programs: set[str]
+    watched: Watch,
+    tree: Path,
+    python_file: Callable[[Path, str], Any],
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    programs: set[str],
 ) -> None:
     package = next(tree.glob("verl_omni/pipelines/*/scaffold.toml")).parent
-    places = {"TREE": tree, "PACKAGE": package, "OUT": tmp_path / "out", "SOURCE": source(tmp_path / "source")}
+    places = {
+        "TREE": tree,
+        "PACKAGE": package,
+        "OUT": tmp_path / "out",
+        "SOURCE": source(tmp_path / "source"),
+        "CHECKOUT": python_file(CHECKOUTS, "stand_in_checkout").standin(tmp_path / "verl-omni", "main"),
+    }
     assert watched(*(places.get(word, word) for word in arguments)) <= programs
 
 
