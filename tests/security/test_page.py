@@ -63,7 +63,7 @@ PROOF: dict[str, str] = {
     "::test_a_backup_with_other_content_is_not_put_back",
     "A pipe, a device, a link that leads out": "security/test_reading.py"
     "::test_only_regular_files_of_bounded_size_inside security/test_one_way.py::test_nobody_does_it_alone",
-    "no link out of its tree either": "security/test_reading.py::test_a_folder_is_walked_inside_its_tree",
+    "A folder that is walked": "security/test_reading.py::test_a_folder_is_walked_inside_its_tree",
     "it is given 30 seconds": "security/test_git.py::test_git_that_waits_for_a_pipe_is_ended_and_it_is_said",
     "holds folders and regular files alone": "security/test_reading.py::test_a_copy_holds_regular_files_alone",
     "no escape sequence, no change of direction": "cli/test_cli_hostile_output.py"
