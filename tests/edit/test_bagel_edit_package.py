@@ -87,7 +87,7 @@ def test_the_packages_own_tests_and_check_pass(
     [
         ("", "", ""),
         ("lengths.amin(dim=0)", "lengths.amax(dim=0)", "a shorter reference image changes nothing"),
-        ("given, places, features, lengths = columns", "given, places, features, lengths = columns; places = 0 * places",
+        (".shape[:2] != places.shape:", ".shape[:2] != places.mul_(0).shape:",
          "other positions of the reference image changes nothing"),
     ],
     ids=["as rendered", "lengths unread", "positions unread"],
