@@ -82,6 +82,7 @@ def test_the_packages_own_tests_and_check_pass(
     scaffold_cli("check", tree / PACKAGE).success()
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("right", "wrong", "reason"),
     [
@@ -105,6 +106,8 @@ def test_each_column_of_the_reference_reaches_the_velocity(
     assert reason in found.reason
 
 
+=======
+>>>>>>> parent of 13d84384 (The contract of inputs reads a reference image's lengths where training reads them, off the batch)
 def test_scripts_and_readme_ask_for_pictures(bagel_edit: Path) -> None:
     tree = bagel_edit
     for script in (*tree.glob("examples/*/*/run_*.sh"), *tree.glob("tests/special_e2e/run_*.sh")):

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from scaffold.verify.rollout.engine_side.tiny.shrink import by_name
 from scaffold.attributes import with_attribute, with_entries
+from scaffold.verify.rollout.engine_side.tiny.shrink import by_name
 
 Repair = Callable[[Exception], bool]
 
