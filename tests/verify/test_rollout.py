@@ -163,21 +163,10 @@ COPIES = {
         ("rollout-window-noise",),
         ("rollout-window-alignment",),
     ),
-    "a table and the trajectory in the precision of the model": (
-        (
-            (
-                MODEL,
-                "    return angles.cos(), angles.sin()\n",
-                "    return angles.cos().bfloat16(), angles.sin().bfloat16()\n",
-            ),
-            (
-                ROLLOUT,
-                "self._latents.append(prev_sample)",
-                "self._latents.append(prev_sample.to(model_output.dtype))",
-            ),
-        ),
-        ("rollout-bf16-recorded", "rollout-bf16-tables"),
-        ("rollout-bf16-velocity",),
+    "the trajectory in the precision of the model": (
+        ((ROLLOUT, "self._latents.append(prev_sample)", "self._latents.append(prev_sample.to(model_output.dtype))"),),
+        ("rollout-bf16-recorded",),
+        ("rollout-bf16-tables", "rollout-bf16-velocity"),
     ),
     "a branch that only half precision takes": (
         (
