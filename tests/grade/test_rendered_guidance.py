@@ -124,8 +124,9 @@ sys.modules["rendered"] = package
 from verl_omni.pipelines.flow_grpo_runtime.rollout import RecordedRollout, RolloutPlan
 params = types.SimpleNamespace(**json.loads(sys.argv[2]))
 plan = RolloutPlan(common=importlib.import_module("rendered.common"))
-guidance = RecordedRollout._set_guidance(types.SimpleNamespace(rollout_plan=plan), params, {})
-print(json.dumps([vars(params), guidance]))
+holder = types.SimpleNamespace(rollout_plan=plan, sde_scheduler=types.SimpleNamespace())
+RecordedRollout._set_guidance(holder, params, {})
+print(json.dumps([vars(params), holder.sde_scheduler.guidance]))
 """
 
 
