@@ -217,5 +217,5 @@ def test_a_preset_to_begin_with_of_a_pipeline_without_one(
     used = read_spec(next(package.glob("verl_omni/pipelines/*/scaffold.toml"))).spec.sections["recipe"]
     stated = tomli.loads(re.sub(r"^# ", "", text.partition("[recipe]\n")[2].partition("\n[")[0], flags=re.MULTILINE))
     assert stated == {name: "?" if used[name] is None else used[name] for name in stated}
-    assert stated["num_inference_steps"] == 50
+    assert stated["num_inference_steps"] == 28
     assert "say where the preset goes" in scaffold_cli("preset", "new", "OmniGen2Pipeline", cwd=tmp_path).refusal()
