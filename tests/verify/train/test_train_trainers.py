@@ -70,9 +70,11 @@ def test_what_is_chosen_is_given_explicitly_and_ray_has_a_cpu_for_every_actor() 
 def test_script_judges_no_step_whose_limit_another_run_measures(tmp_path: Path) -> None:
     """Log-probs of images that older weights made are apart, and level train looks at the run without updates."""
     plan = RunPlan(Environment(tmp_path, "0"), tmp_path, None, tmp_path, tmp_path, tmp_path, *_ordinary(), 1, (), "foo")
-    assert "LOGPROB_LIMIT" not in variables(plan, tmp_path, "token"), "the script's own limit judges an ordinary run"
+    assert "LOGPROB_LIMIT" not in variables(plan, tmp_path, "token", tmp_path), (
+        "the script's own limit judges an ordinary run"
+    )
     late = replace(plan, variant=variants()["async"])
-    assert float(variables(late, tmp_path, "token")["LOGPROB_LIMIT"]) >= 0.1
+    assert float(variables(late, tmp_path, "token", tmp_path)["LOGPROB_LIMIT"]) >= 0.1
 
 
 def _ordinary() -> tuple[Variant, Trainer]:
