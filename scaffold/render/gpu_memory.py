@@ -72,6 +72,15 @@ class TrainingStep:
         one = self.kept(1) * widest // sum(self.branches) + inside
         return inputs + max(one if checkpointed else 0, self.kept(self._layers - checkpointed) + inside)
 
+    def fewest_checkpointed(self, room: float) -> int | None:
+        """Return the fewest layers, at least one, to recompute where activations have ``room`` bytes.
+
+        None where not even all layers fit.
+        """
+        left = room - self.activations(0) + self.kept(self._layers)
+        layers = max(1, self._layers - int(left // self.kept(1)))
+        return layers if layers <= self._layers and self.activations(layers) <= room else None
+
     def held(self, gpus: int, rank: int) -> int:
         """Bytes on each GPU whatever the batch: FSDP2's shard, and the layer that it gathers with the next one.
 
@@ -112,8 +121,5 @@ def memory_settings(architecture: Mapping[str, Any], sections: Mapping[str, Any]
         return None
     step = TrainingStep(architecture, tuple(samples * tokens for tokens in branches), padded=samples * branches[0])
     held, layers = step.held(recipe["gpus"], sections["lora"]["rank"]), architecture["num_hidden_layers"]
-    fits = {
-        card: next((n for n in range(1, layers + 1) if held + step.activations(n) <= (1 - FREE) * card * GIB), None)
-        for card in (80, 96, 141)
-    }
+    fits = {card: step.fewest_checkpointed((1 - FREE) * card * GIB - held) for card in (80, 96, 141)}
     return {"layers": layers, "gib": round(step.kept(1) / GIB, 1), "fits": fits}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -19,6 +20,7 @@ DOCUMENT = HERE.parents[1] / "docs" / "own-pipeline.md"
 OWN = "kiln/pipeline_kiln.py:KilnPipeline"
 PACKAGE = "build/kiln/verl_omni/pipelines/kiln_flow_grpo"
 VERSION = "0.30.0+kiln.gDIGEST"  # the digest is that of the files
+WIDE = {"COLUMNS": "140"}  # what a terminal is, wherever the page is made
 NEW = f"new kiln --pipeline {OWN} --vllm-omni 0.30.0"
 
 # Command, and the lines of its output that the page has: what a pattern matches of them.
@@ -165,7 +167,8 @@ def main() -> None:
     """Print the document."""
 
     def run(*words: str) -> str:
-        done = subprocess.run([sys.executable, "-m", "scaffold", *words], cwd=folder, capture_output=True, text=True)
+        command = [sys.executable, "-m", "scaffold", *words]
+        done = subprocess.run(command, cwd=folder, env=os.environ | WIDE, capture_output=True, text=True)
         assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
         return done.stdout
 

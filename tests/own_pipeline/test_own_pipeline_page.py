@@ -20,7 +20,12 @@ def folder(tmp_path: Path) -> Path:
     return page.prepare(tmp_path)
 
 
-def test_the_page_is_what_the_commands_print(folder: Path, scaffold_cli: Callable[..., Any]) -> None:
+def test_the_page_is_what_the_commands_print(
+    folder: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, columns in page.WIDE.items():
+        monkeypatch.setenv(name, columns)
+
     def run(*words: str) -> str:
         return str(scaffold_cli(*words, cwd=folder).success())
 

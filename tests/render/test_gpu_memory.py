@@ -44,3 +44,21 @@ def test_a_card_bears_what_leaves_a_tenth_free(reference_spec: IntegrationSpec) 
 def test_a_size_that_is_not_known_says_nothing(reference_spec: IntegrationSpec) -> None:
     sections = reference_spec.context()
     assert memory_settings({**sections["architecture"], "vocab_size": None}, sections) is None
+
+
+def test_the_fewest_layers_are_those_of_a_search(reference_spec: IntegrationSpec) -> None:
+    architecture = reference_spec.sections["architecture"]
+    for layers in (1, 28):
+        step = TrainingStep({**architecture, "num_hidden_layers": layers}, (16 * 1282, 16 * 1026), padded=16 * 1282)
+        for room in (
+            0,
+            *(step.activations(0) - k * step.kept(1) + more for k in range(layers + 1) for more in (-1, 0)),
+        ):
+            tried = (n for n in range(1, layers + 1) if step.activations(n) <= room)
+            assert step.fewest_checkpointed(room) == next(tried, None)
+
+
+def test_a_count_of_layers_that_nobody_has_ends_at_once(reference_spec: IntegrationSpec) -> None:
+    sections = reference_spec.context()
+    architecture = {**sections["architecture"], "num_hidden_layers": 2**63}
+    assert set(memory_settings(architecture, sections)["fits"].values()) == {None}

@@ -75,7 +75,7 @@ def test_processes_of_both_levels_load_it(tmp_path: Path, version: str, flags: s
         (),
         "foo",
     )
-    given = VARIABLES if level == "rollout" else variables(plan, tmp_path, "0" * 8)
+    given = VARIABLES if level == "rollout" else variables(plan, tmp_path, "0" * 8, tmp_path)
     # What the operating system would not let this processor run stays away.
     larger = taken_extension(processor_flags() or frozenset()) != "_C_AVX2"
     asked = json.dumps([False, "avx512f" in flags and larger])
