@@ -235,7 +235,9 @@ def training_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
     """Return a function that renders a spec and imports its training module, on the kit's base class."""
     pytest.importorskip("torch")
     for name in ("verl_omni", "verl_omni.pipelines"):
-        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+        package = types.ModuleType(name)
+        package.__path__ = [str(REPOSITORY / "tests" / "with_runtime" / name.replace(".", "/"))]
+        monkeypatch.setitem(sys.modules, name, package)
     base = "verl_omni.pipelines.non_diffusers_model_base"
     monkeypatch.setitem(sys.modules, base, load_file(kit_root() / (base.replace(".", "/") + ".py"), base))
 
