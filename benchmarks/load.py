@@ -45,7 +45,8 @@ def write_checkpoint(folder: Path, size: dict) -> int:
     for name, tensor in state.items():
         end = offset + 2 * tensor.numel()
         shape = list(tensor.shape)
-        header[module.to_checkpoint_key(name)] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, end]}
+        [key] = module.WEIGHTS.checkpoint_keys(name)
+        header[key] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, end]}
         offset = end
     raw = json.dumps(header).encode()
     raw += b" " * (-len(raw) % 8)

@@ -134,11 +134,12 @@ def main() -> None:
         write_checkpoint(args.folder, SIZES[args.size])
     model = implementations()["rendered"]
     adapter = rollout_adapter(Engine)
-    base = model.open_checkpoint(str(args.folder))
+    base = model.WEIGHTS.open(str(args.folder))
     shapes = {n: tuple(t.shape) for n, t in base.items() if any(n.endswith(f"{t}.weight") for t in TARGETS)}
     # The stand-in takes checkpoint names, as the engine does.
     pipeline = adapter.__new__(adapter)
-    Engine.__init__(pipeline, {model.to_checkpoint_key(n): s for n, s in shapes.items()}, device)
+    keys = {name: model.WEIGHTS.checkpoint_keys(name)[0] for name in shapes}
+    Engine.__init__(pipeline, {keys[name]: shape for name, shape in shapes.items()}, device)
     pipeline.od_config, pipeline._synced_sums = SimpleNamespace(model=str(args.folder)), {}
     lora, config = updates(shapes, device), {"r": RANK, "lora_alpha": ALPHA}
 

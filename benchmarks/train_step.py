@@ -51,9 +51,13 @@ def load_file(path: Path, name: str) -> types.ModuleType:
 
 
 def implementations() -> dict[str, types.ModuleType]:
-    """Return the rendered module, and the hand-written one where ``VERL_OMNI_SRC`` gives it."""
+    """Return the rendered module, and the hand-written one where ``VERL_OMNI_SRC`` gives it.
+
+    What the rendered package shares with others is found beside it.
+    """
     for name in ("verl_omni", "verl_omni.pipelines"):
         sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__path__ = [str(ROOT / "reference_bagel" / name.replace(".", "/"))]
     source = os.environ.get("VERL_OMNI_SRC")
     base = Path(source) if source else ROOT / "scaffold/verify/kit"
     load_file(base / "verl_omni/pipelines/non_diffusers_model_base.py", "verl_omni.pipelines.non_diffusers_model_base")

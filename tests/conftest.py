@@ -236,7 +236,7 @@ def training_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
     pytest.importorskip("torch")
     for name in ("verl_omni", "verl_omni.pipelines"):
         package = types.ModuleType(name)
-        package.__path__ = [str(REPOSITORY / "tests" / "with_runtime" / name.replace(".", "/"))]
+        package.__path__ = [str(Path(__file__).resolve().parent / "with_runtime" / name.replace(".", "/"))]
         monkeypatch.setitem(sys.modules, name, package)
     base = "verl_omni.pipelines.non_diffusers_model_base"
     monkeypatch.setitem(sys.modules, base, load_file(kit_root() / (base.replace(".", "/") + ".py"), base))

@@ -37,7 +37,7 @@ def entries() -> tuple[Entry, ...]:
     """Return all items, then all pitfalls."""
     import tomli
 
-    data = tomli.loads(read_text(Path(__file__).with_suffix(".toml")))
+    data = tomli.loads(read_text(Path(__file__).with_name("checklist.toml")))
     items = [Entry(item["id"], item["part"], item["text"], True, item.get("verify")) for item in data["item"]]
     pitfalls = [
         Entry(f"pitfall {item['number']}", "", item["text"], item["text_tells"], item.get("verify"))

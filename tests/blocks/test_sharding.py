@@ -14,7 +14,7 @@ import pytest
 from installed import require
 from warm_python import WarmPython
 
-from scaffold.files.resources import kit_root
+from scaffold.files.resources import RUNTIME, kit_root, runtime_root
 from scaffold.render import render
 
 torch = pytest.importorskip("torch")
@@ -68,6 +68,7 @@ def findings(reference_spec, warm_python, tmp_path_factory) -> Findings:
     pipelines.mkdir(parents=True)
     base = "verl_omni/pipelines/non_diffusers_model_base.py"
     (folder / base).write_text((kit_root() / base).read_text(encoding="utf-8"), encoding="utf-8")
+    (pipelines / RUNTIME).symlink_to(runtime_root())
     (pipelines / "rendered_model.py").write_text(rendered, encoding="utf-8")
     plan = {
         "model_class": "BagelForTraining",

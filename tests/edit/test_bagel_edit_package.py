@@ -83,6 +83,29 @@ def test_the_packages_own_tests_and_check_pass(
     scaffold_cli("check", tree / PACKAGE).success()
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "reason"),
+    [
+        ("", "", ""),
+        ("lengths.amin(dim=0)", "lengths.amax(dim=0)", "a shorter reference image changes nothing"),
+        (".shape[:2] != places.shape:", ".shape[:2] != places.mul_(0).shape:",
+         "other positions of the reference image changes nothing"),
+    ],
+    ids=["as rendered", "lengths unread", "positions unread"],
+)  # fmt: skip
+def test_each_column_of_the_reference_reaches_the_velocity(
+    bagel_edit: Path, tmp_path: Path, warm: None, right: str, wrong: str, reason: str
+) -> None:
+    from scaffold.verify.run import verify
+
+    tree = Path(shutil.copytree(bagel_edit, tmp_path / "tree", symlinks=True))
+    if right:
+        alter(tree / PACKAGE / "diffusers_training_adapter.py", right, wrong)
+    (found,) = verify(tree / PACKAGE, select=("inputs-matter",)).checks
+    assert found.status == ("fail" if reason else "pass"), found.reason
+    assert reason in found.reason
+
+
 def test_scripts_and_readme_ask_for_pictures(bagel_edit: Path) -> None:
     tree = bagel_edit
     for script in (*tree.glob("examples/*/*/run_*.sh"), *tree.glob("tests/special_e2e/run_*.sh")):

@@ -15,6 +15,7 @@ TITLE = "prompt, its order, noise level and place of a latent each change the ve
 PITFALLS = (28,)
 # A change that is meant to be seen gives 1e-2 and more; 1e-5 is what rounding could give.
 LEAST = 1e-5
+LENGTHS = "reference_lengths"
 
 
 def run(subject: Any) -> Measured:
@@ -41,7 +42,14 @@ def run(subject: Any) -> Measured:
         seen["a reversed prompt"] = relative(velocity([prompt[::-1] for prompt in PROMPTS]), base)
     problems = []
     inputs, _ = subject.inputs(module, settings=settings, trajectory=(latents, timesteps))
-    for column in subject.references(latents):
+    columns = subject.references(latents)
+    if LENGTHS in columns:  # no input of the module: what stands behind them is cut off, or hidden in a batch
+        batch = subject.micro_batch(PROMPTS, latents)
+        batch[LENGTHS] = columns[LENGTHS] - (torch.arange(len(PROMPTS)) == 0).long()[:, None]
+        with torch.no_grad():
+            shorter, _ = subject.prepared(module, settings, (latents, timesteps), batch)
+            seen["a shorter reference image"] = relative(subject.velocity(module, shorter)[:1], base[:1])
+    for column in (name for name in columns if name != LENGTHS):
         name = column.removeprefix("reference_")
         given = getattr(inputs["reference"], name)
         moved = given.roll(1, dims=-1).requires_grad_(given.is_floating_point())
