@@ -89,7 +89,7 @@ class _Module:
         for node in ast.walk(self.tree):
             if not isinstance(node, ast.ClassDef):
                 continue
-            bases = [self.imported[base.id] for base in node.bases if _named(base) in self.imported]
+            bases = [self.imported[name] for base in node.bases if (name := _named(base)) in self.imported]
             if not bases:
                 continue
             line = list(self._line(node, shared))
@@ -222,8 +222,8 @@ class _Module:
                     yield Use("field", owner, ".".join(full), self.path, node.lineno, method, given=given)
 
 
-def _named(node: ast.expr) -> str | None:
-    return node.id if isinstance(node, ast.Name) else None
+def _named(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _in_order(function: ast.AST) -> Iterator[ast.AST]:
