@@ -14,7 +14,8 @@ pytestmark = pytest.mark.upstream
 PIPELINE = "vllm_omni/diffusion/models/bagel/pipeline_bagel.py"
 MODEL = "vllm_omni/diffusion/models/bagel/bagel_transformer.py"
 BATCH = "vllm_omni/diffusion/worker/request_batch.py"
-ROLLOUT = "verl_omni/pipelines/toy_flow_grpo/vllm_omni_rollout_adapter.py"
+RUNTIME = "verl_omni/pipelines/flow_grpo_runtime/composed_rollout.py"
+DATA = "vllm_omni/diffusion/data.py"
 COMMON = "verl_omni/pipelines/toy_flow_grpo/common.py"
 
 
@@ -96,8 +97,8 @@ def test_overridden_method_that_is_renamed(upstream: Any, drift: Callable[..., d
     names = {(change["kind"], change["name"]): change for change in drift(package)["surface"]}
     gone = names["override", "BagelPipeline.load_weights"]
     assert gone["after"] is None
-    assert gone["file"] == ROLLOUT
-    assert "def load_weights" in (package / ROLLOUT).read_text().splitlines()[gone["line"] - 1]
+    assert gone["file"] == RUNTIME
+    assert "def load_weights" in (package / RUNTIME).read_text().splitlines()[gone["line"] - 1]
     assert names["call", "super().load_weights"]["after"] is None
 
 
@@ -116,16 +117,16 @@ def test_request_field_that_is_renamed(upstream: Any, drift: Callable[..., dict[
             upstream.replace(BATCH, old, old.replace("sampling_params", "params"))
     surface = [change for change in drift(package)["surface"] if change["kind"] == "field"]
     assert {change["name"] for change in surface} == {"DiffusionRequestBatch.sampling_params"}
-    (change,) = [change for change in surface if change["file"] == ROLLOUT]
-    assert "sampling_params" in (package / ROLLOUT).read_text().splitlines()[change["line"] - 1]
+    (change,) = [change for change in surface if change["file"] == RUNTIME]
+    assert "sampling_params" in (package / RUNTIME).read_text().splitlines()[change["line"] - 1]
     assert surface[0]["evidence"]["before"][0]["file"] == BATCH
 
 
 def test_module_that_moves(upstream: Any, drift: Callable[..., dict[str, Any]], package: Path) -> None:
-    upstream.replace(BATCH, "class DiffusionRequestBatch", "class RequestBatch")
+    upstream.replace(DATA, "class OmniDiffusionConfig", "class EngineConfig")
     found = drift(package)
     (change,) = [change for change in found["surface"] if change["kind"] == "import"]
-    assert change["name"].endswith("request_batch.DiffusionRequestBatch")
+    assert change["name"].endswith("data.OmniDiffusionConfig")
     assert change["effect"] == "importing the package fails"
 
 

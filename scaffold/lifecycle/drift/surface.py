@@ -94,7 +94,7 @@ def _override(use: Use, classes: Classes, before: Names, after: Names) -> Iterat
         if old.text != new.text:
             yield _change("override", name, use, old, new, "the package's method is called with other arguments")
         types = before.argument_class(classes[0], use.name), after.argument_class(classes[1], use.name)
-        if types[0] != types[1] and None not in types:
+        if use.typed and types[0] != types[1] and None not in types:
             shown = [".".join(argument) for argument in types if argument]
             given = replace(old, text=shown[0]), replace(new, text=shown[1])
             yield _change("override", name, use, *given, "it is given another type")
@@ -148,7 +148,13 @@ def _field(use: Use, before: Names, after: Names, replaced: dict[Name, Name]) ->
     if old_cls is None or new_cls is None:
         return
     shown = owner[1]
-    if use.method is not None:
+    if use.given and use.method is not None:
+        types = before.argument_class(old_cls, use.method), after.argument_class(new_cls, use.method)
+        old_cls, new_cls = (
+            names.cls(name) if name is not None else None for names, name in zip((before, after), types, strict=True)
+        )
+        shown = new_cls.name if new_cls is not None else shown
+    elif use.method is not None:
         old_cls, new_cls = before.result_class(old_cls, use.method), after.result_class(new_cls, use.method)
         shown = f"{use.method}()"
     for part in use.name.split("."):

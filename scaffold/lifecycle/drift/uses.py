@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TypeVar
 
 from scaffold.files.parsing import parse
+from scaffold.files.resources import RUNTIME
+from scaffold.render.runtime import is_runtime
 from scaffold.upstream.source import PACKAGE
 
 Name = tuple[str, str]
 """A name of the source: module and name."""
+
+Origin = tuple[Name, str | None, bool, tuple[str, ...]]
+"""What a local name is: of an owner, its method's result or what that is given, and the attributes from there."""
+
+Defined = TypeVar("Defined", ast.ClassDef, ast.FunctionDef)
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,8 @@ class Use:
         method: for ``field``, the method of ``owner`` whose result is meant; None where ``owner`` itself is.
         positional: number of positional arguments; -1 where a star argument hides it.
         keywords: names of keyword arguments.
+        given: for ``field``, what ``owner``'s method is given is meant, and not its result.
+        typed: for ``override``, the method names the type of what it is given.
     """
 
     kind: str
@@ -38,11 +49,14 @@ class Use:
     method: str | None = None
     positional: int = 0
     keywords: tuple[str, ...] = ()
+    given: bool = False
+    typed: bool = True
 
 
 def uses(files: Mapping[str, str]) -> tuple[Use, ...]:
     """Return every use in the Python files of a package, by path; a file that does not parse has none."""
     found: dict[tuple[object, ...], Use] = {}
+    modules = []
     for path, text in sorted(files.items()):
         if not path.endswith(".py"):
             continue
@@ -50,8 +64,11 @@ def uses(files: Mapping[str, str]) -> tuple[Use, ...]:
             tree = parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
-        for use in _Module(path, tree).uses():
-            found.setdefault((use.kind, use.owner, use.name, use.method, use.keywords, use.file), use)
+        modules.append(_Module(path, tree))
+    shared = {PurePosixPath(module.path).stem: module for module in modules if is_runtime(module.path)}
+    for module in modules:
+        for use in [*module.uses(), *(module.uses_below(shared) if not is_runtime(module.path) else ())]:
+            found.setdefault((use.kind, use.owner, use.name, use.method, use.given, use.keywords, use.file), use)
     return tuple(found.values())
 
 
@@ -62,6 +79,61 @@ class _Module:
         self.imported: dict[str, Name] = {}
         self.bases: dict[ast.AST, Name] = {}
         """The upstream base of the class that a method belongs to."""
+
+    def uses_below(self, shared: Mapping[str, _Module]) -> Iterator[Use]:
+        """Yield what the runtime's classes and functions do for a class of this module that is an upstream one, too.
+
+        Args:
+            shared: the runtime's modules, by name.
+        """
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            bases = [self.imported[name] for base in node.bases if (name := _named(base)) in self.imported]
+            if not bases:
+                continue
+            line = list(self._line(node, shared))
+            own = [{item.name for item in cls.body if isinstance(item, ast.FunctionDef)} for _, cls in line]
+            names = set().union(*own)
+            for number, (module, cls) in enumerate(line):
+                later = set().union(*own[number + 1 :])
+                for use in module._of_base(cls, bases[0], names):
+                    # What super() finds in the runtime is no use of upstream.
+                    if use.kind != "call" or use.name not in later:
+                        yield use
+            for call in ast.walk(node):
+                if isinstance(call, ast.keyword) and call.arg == "result":
+                    for module, function in self._of_runtime(call.value, shared, ast.FunctionDef):
+                        known = {function.args.args[0].arg: (bases[0], "forward", False, ())}
+                        yield from module._fields(function, known)
+
+    def _line(self, node: ast.ClassDef, shared: Mapping[str, _Module]) -> Iterator[tuple[_Module, ast.ClassDef]]:
+        """Yield the runtime's classes that a class has for bases, nearest first."""
+        for base in node.bases:
+            for module, cls in self._of_runtime(base, shared, ast.ClassDef):
+                yield module, cls
+                yield from module._line(cls, shared)
+
+    def _of_runtime(
+        self, node: ast.expr, shared: Mapping[str, _Module], kind: type[Defined]
+    ) -> Iterator[tuple[_Module, Defined]]:
+        """Yield the class or function of the runtime that a name or ``module.name`` of this module is."""
+        chain = _chain(node)
+        if chain is None:
+            return
+        places: dict[str, tuple[str, ...]] = {}
+        if self in shared.values():
+            places = {item.name: (PurePosixPath(self.path).stem, item.name) for item in self.tree.body
+                      if isinstance(item, ast.ClassDef | ast.FunctionDef)}  # fmt: skip
+        for item in self.tree.body:
+            if isinstance(item, ast.ImportFrom) and (item.level or RUNTIME in (item.module or "")):
+                inner = (item.module or "").rpartition(RUNTIME)[2].strip(".")
+                for alias in item.names:
+                    places[alias.asname or alias.name] = (inner, alias.name) if inner else (alias.name,)
+        where = (*places.get(chain[0], ()), *chain[1])
+        if len(where) == 2 and where[0] in shared:
+            module = shared[where[0]]
+            yield from ((module, item) for item in module.tree.body if isinstance(item, kind) and item.name == where[1])
 
     def uses(self) -> Iterator[Use]:
         for node in ast.walk(self.tree):
@@ -92,10 +164,14 @@ class _Module:
         ]
         if not bases:
             return
-        base = bases[0]
+        yield from self._of_base(node, bases[0])
+
+    def _of_base(self, node: ast.ClassDef, base: Name, also: Set[str] = frozenset()) -> Iterator[Use]:
+        """Yield what a class does that stands before ``base``; ``also`` are methods that stand beside its own."""
         methods = [item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
-        own = {method.name for method in methods}
-        self.bases |= dict.fromkeys(methods, base)
+        own = {method.name for method in methods} | also
+        if not also:
+            self.bases |= dict.fromkeys(methods, base)
         for item in node.body:
             targets = item.targets if isinstance(item, ast.Assign) else []
             if isinstance(item, ast.AnnAssign):
@@ -104,7 +180,10 @@ class _Module:
                 if isinstance(target, ast.Name):
                     yield Use("set", base, target.id, self.path, item.lineno)
         for method in methods:
-            yield Use("override", base, method.name, self.path, method.lineno)
+            yield Use("override", base, method.name, self.path, method.lineno, typed=not also)
+            if also:
+                first = [argument.arg for argument in [*method.args.posonlyargs, *method.args.args][1:2]]
+                yield from self._fields(method, dict.fromkeys(first, (base, method.name, True, ())))
             for inner in ast.walk(method):
                 if isinstance(inner, ast.Call) and _is_super(inner.func):
                     assert isinstance(inner.func, ast.Attribute)
@@ -113,14 +192,16 @@ class _Module:
                     kind = "read" if isinstance(inner.ctx, ast.Load) else "set"
                     yield Use(kind, base, inner.attr, self.path, inner.lineno)
 
-    def _fields(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Use]:
+    def _fields(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef, first: Mapping[str, Origin] | None = None
+    ) -> Iterator[Use]:
         """Follow annotated arguments, results of ``super()`` and names bound to their attributes."""
-        known: dict[str, tuple[Name, str | None, tuple[str, ...]]] = {}
+        known: dict[str, Origin] = dict(first or {})
         arguments = function.args
         for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
             annotation = argument.annotation
             if isinstance(annotation, ast.Name) and annotation.id in self.imported:
-                known[argument.arg] = (self.imported[annotation.id], None, ())
+                known[argument.arg] = (self.imported[annotation.id], None, False, ())
         base = self.bases.get(function)
         for node in _in_order(function):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -128,17 +209,21 @@ class _Module:
                 chain = _chain(value)
                 known.pop(name, None) if chain is None or chain[0] != name else None
                 if chain is not None and chain[0] in known:
-                    owner, method, path = known[chain[0]]
-                    known[name] = (owner, method, path + chain[1])
+                    owner, method, given, path = known[chain[0]]
+                    known[name] = (owner, method, given, path + chain[1])
                 elif base and isinstance(value, ast.Call) and _is_super(value.func):
                     assert isinstance(value.func, ast.Attribute)
-                    known[name] = (base, value.func.attr, ())
+                    known[name] = (base, value.func.attr, False, ())
             elif isinstance(node, ast.Attribute):
                 chain = _chain(node)
                 if chain is not None and chain[0] in known:
-                    owner, method, path = known[chain[0]]
+                    owner, method, given, path = known[chain[0]]
                     full = path + chain[1]
-                    yield Use("field", owner, ".".join(full), self.path, node.lineno, method)
+                    yield Use("field", owner, ".".join(full), self.path, node.lineno, method, given=given)
+
+
+def _named(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _in_order(function: ast.AST) -> Iterator[ast.AST]:
