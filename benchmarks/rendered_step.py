@@ -35,14 +35,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scaffold.render.gpu_memory import GIB, TrainingStep
 from scaffold.spec.defaults import DEFAULTS
+from scaffold.spec.stored import read_spec
 
 KIT = Path(__file__).resolve().parents[1] / "scaffold/verify/kit"
 PEAK_TFLOPS = 790.0  # measured bf16 matrix rate of an H200, the scale of the printed fraction
@@ -98,8 +94,8 @@ class Package:
     """A rendered package, imported without its adapters, which need vllm-omni."""
 
     def __init__(self, out: Path) -> None:
-        self.folder = next(out.rglob("scaffold.toml")).parent
-        self.spec = tomllib.loads((self.folder / "scaffold.toml").read_text(encoding="utf-8"))
+        file = next(out.rglob("scaffold.toml"))
+        self.folder, self.spec = file.parent, read_spec(file).spec.sections
         sys.path.insert(0, str(KIT))
         for name in ("verl_omni", "verl_omni.pipelines"):
             package = types.ModuleType(name)
