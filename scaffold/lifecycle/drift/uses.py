@@ -118,9 +118,7 @@ class _Module:
         self, node: ast.expr, shared: Mapping[str, _Module], kind: type[Defined]
     ) -> Iterator[tuple[_Module, Defined]]:
         """Yield the class or function of the runtime that a name or ``module.name`` of this module is."""
-        chain = _chain(node)
-        if chain is None:
-            return
+        first, path = _chain(node) or ("", ())
         places: dict[str, tuple[str, ...]] = {}
         if self in shared.values():
             places = {item.name: (PurePosixPath(self.path).stem, item.name) for item in self.tree.body
@@ -130,7 +128,7 @@ class _Module:
                 inner = (item.module or "").rpartition(RUNTIME)[2].strip(".")
                 for alias in item.names:
                     places[alias.asname or alias.name] = (inner, alias.name) if inner else (alias.name,)
-        where = (*places.get(chain[0], ()), *chain[1])
+        where = (*places.get(first, ()), *path)
         if len(where) == 2 and where[0] in shared:
             module = shared[where[0]]
             yield from ((module, item) for item in module.tree.body if isinstance(item, kind) and item.name == where[1])
