@@ -118,6 +118,8 @@ class _Module:
         self, node: ast.expr, shared: Mapping[str, _Module], kind: type[Defined]
     ) -> Iterator[tuple[_Module, Defined]]:
         """Yield the class or function of the runtime that a name or ``module.name`` of this module is."""
+        first: str
+        path: tuple[str, ...]
         first, path = _chain(node) or ("", ())
         places: dict[str, tuple[str, ...]] = {}
         if self in shared.values():
