@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,7 +79,7 @@ def _differences(
     if scripts and profile.v1_entry_point and v1 == {not profile.use_v1}:
         yield f"it starts trainer {'v1' if profile.use_v1 else 'v0'}, there {'v0' if profile.use_v1 else 'v1'}"
     batched = [entry.cls.attribute("supports_request_batch") for entry in entries if entry.cls is not None]
-    if any(a is not None and isinstance(a.value, ast.Constant) and a.value.value is True for a in batched):
+    if any(a is not None and a.value is not None and a.file.value(a.value) is True for a in batched):
         yield "one request at a time, there several"
 
 
