@@ -10,6 +10,7 @@ from scaffold.check.engine import check_targets
 from scaffold.check.model.hydra import MODEL, lora_rank, truth
 from scaffold.check.model.project import Project
 from scaffold.check.model.recorded_facts import recorded_facts
+from scaffold.check.model.trainer import starts_v1
 from scaffold.check.model.tree import DiskTree
 from scaffold.check.targets import Target
 from scaffold.errors import ScaffoldError
@@ -74,9 +75,7 @@ def _differences(
         ours = _WAYS.get(sync) if spec.value("lora.rank") else None
         if ours != _WAYS[there]:
             yield f"{ours or 'it trains without LoRA'}, there {_WAYS[there]}"
-    given = [override for script in scripts if (override := script.override("trainer.use_v1")) is not None]
-    v1 = {truth(override.value) for override in given} or {profile.use_v1}
-    if scripts and profile.v1_entry_point and v1 == {not profile.use_v1}:
+    if {starts_v1(package, script) for script in scripts} == {not profile.use_v1}:
         yield f"it starts trainer {'v1' if profile.use_v1 else 'v0'}, there {'v0' if profile.use_v1 else 'v1'}"
     batched = [entry.cls.attribute("supports_request_batch") for entry in entries if entry.cls is not None]
     if any(a is not None and a.value is not None and a.file.value(a.value) is True for a in batched):
