@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from scaffold.errors import ScaffoldError
+from scaffold.grade import specify
+from scaffold.inspect import inspect_pipeline
+from scaffold.new.package import render_package
+from scaffold.render import derive_names
+from scaffold.spec import SpecRequest
+from scaffold.spec.ranges import require_ranges
+from scaffold.target import profile_by_name
+from scaffold.upstream import locate
 
 pytestmark = pytest.mark.upstream
 
@@ -65,3 +76,29 @@ def test_a_ported_package_declares_what_it_makes(rendered: Callable[..., Path]) 
     adapter = (tree / "verl_omni/pipelines/wan_s2v_flow_grpo/vllm_omni_rollout_adapter.py").read_text()
     assert '\n    diffusion_io_spec = DiffusionIOSpec(primary=MediaSpec("video"))\n' in adapter
     assert "from verl_omni.pipelines.rollout_media import DiffusionIOSpec, MediaSpec\n" in adapter
+
+
+def test_where_no_hook_is_left_the_trainer_merges() -> None:
+    newest = replace(profile_by_name("v0.3.0"), lora_hook=False, worker_extension=None)
+    for key, name, version in (
+        ("BagelPipeline", "bagel", "0.27.0rc1"),
+        ("OmniGen2Pipeline", "omni_gen2", "0.30.0"),
+    ):
+        source = locate(version)
+        request = SpecRequest(inspect_pipeline(source, key), derive_names(name), newest)
+        graded = specify(request, source)
+        assert (graded.spec.value("lora.sync"), graded.spec.value("lora.merge")) == ("merge", True)
+        files, spec = render_package(graded.spec, [], port=graded.port)
+        package = f"verl_omni/pipelines/{spec.value('names.package')}"
+        scripts = [str(file.content) for path, file in files.items() if path.endswith(".sh")]
+        assert len(scripts) == 2
+        assert all(f"    {KEY}=True\n" in text for text in scripts)
+        assert all("nothing else brings it into this rollout" in text for text in scripts)
+        training = str(files[f"{package}/diffusers_training_adapter.py"].content)
+        assert "    lora_merged = True\n" in training
+        assert f"let the trainer merge it ({KEY}=True)" in " ".join(training.replace('"', "").split())
+        assert "map_lora_update" not in str(files[f"{package}/vllm_omni_rollout_adapter.py"].content)
+        values = {**spec.sections, "lora": {**spec.sections["lora"], "merge": False}}
+        with pytest.raises(ScaffoldError) as refused:
+            require_ranges(replace(spec, sections=values), "scaffold.toml")
+        assert "lora.merge is False; it must be true" in refused.value.line
