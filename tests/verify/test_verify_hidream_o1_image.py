@@ -13,7 +13,6 @@ from tests.real_rollout import OF_OTHERS, assert_passes, rolled
 
 pytestmark = pytest.mark.upstream
 VERSION, MODEL = "0.30.0", "hidream_o1_image"
-RESOLVED = "self._resolve_generation_params(req)"
 MLP_OF_LATENTS = "        latents = latents + self.mlp(self.post_attention_layernorm(latents), recompute)\n"
 MLP_OF_CONTEXT = "        context = context + self.mlp(self.post_attention_layernorm(context), recompute)\n"
 
@@ -39,7 +38,7 @@ def test_every_contract_holds_on_the_kit(results: Any, package: Path) -> None:
         ("common.py", "return [1.0, *levels[1:]]", "return levels", "schedule-diffusers-0.38.0"),
         ("common.py", ".long().double()", ".round().double()", "schedule-diffusers-0.38.0"),
         ("vllm_omni_rollout_adapter.py", "prev_sample * NOISE_SCALE,", "prev_sample,", "window-alignment"),
-        ("vllm_omni_rollout_adapter.py", RESOLVED, f"(*{RESOLVED}[:-1], 5.0)", "cfg-settings"),
+        ("common.py", "settings_of(CFG_DEFAULTS)", "lambda given: dict(CFG_DEFAULTS)", "cfg-settings"),
         (
             f"{MODEL}_model.py",
             "first = text_mask.sum(dim=1, keepdim=True, dtype=torch.float32)",
