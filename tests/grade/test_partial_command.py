@@ -40,7 +40,7 @@ def test_what_verl_omni_alone_can_carry_is_printed_and_nothing_is_left_to_write(
     assert (answer["grade"], answer["left"]) == ("unproven", [])
     assert [need["key"] for need in answer["needs"]] == ["stages", "output"]
     printed = scaffold_cli(*arguments).success()
-    assert "grade    unproven" in printed
+    assert "grade      unproven" in printed
     assert "still to write" not in printed
     assert "needs of verl-omni (2):" in printed
     for need in answer["needs"]:
