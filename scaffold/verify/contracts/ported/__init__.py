@@ -12,3 +12,12 @@ NOT_DRIVEN = {
     "window_noise": "the loop is the pipeline's own: see rollout-window-noise of level rollout",
 }
 """Contracts that need what no recording holds, and why."""
+OF_HAND = {
+    "cfg_settings",
+    "rollout_log_probs",
+    "rollout_noise",
+    "schedule_diffusers_0_38",
+    "schedule_diffusers_0_40",
+    "window_per_step",
+}
+"""Contracts of a hand-written package that are about its rollout: where its real pipeline was recorded, about that."""

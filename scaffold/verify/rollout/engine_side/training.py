@@ -138,7 +138,7 @@ class Training:
         embeddings = ("prompt_embeds", "prompt_embeds_mask", "negative_prompt_embeds", "negative_prompt_embeds_mask")
         rows, velocities, means = [], [], []
         kept, count = batch["all_latents"].shape[1], batch["all_timesteps"].shape[1]
-        misfit = _misfit(batch["all_timesteps"], scheduler)
+        misfit = schedule_misfit(batch["all_timesteps"], scheduler)
         own = shifts[-1] if shifts else None
         told = f"set_timesteps is given mu = {own} in training and {shift} in the rollout"
         if misfit is not None and own != shift:
@@ -211,7 +211,7 @@ def filled(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     ]
 
 
-def _misfit(timesteps: torch.Tensor, scheduler: Any) -> str | None:
+def schedule_misfit(timesteps: torch.Tensor, scheduler: Any) -> str | None:
     """How a schedule lacks one of the timesteps ``(B, T)`` that a rollout recorded; None where it has them all."""
     known = torch.as_tensor(scheduler.timesteps).detach().float().cpu().reshape(-1)
     for row in timesteps.float().cpu():
