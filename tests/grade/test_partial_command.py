@@ -26,7 +26,7 @@ def tree(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFact
     plain.write_text('pipelines = ["LongCatVideoAvatarPipeline"]\n', encoding="utf-8")
     arguments = ("long_cat", "--pipeline", "LongCatVideoAvatarPipeline", "--vllm-omni", "0.30.0", "--out", out)
     printed = scaffold_cli("new", *arguments, "--preset", plain).success()
-    assert "grade    partial" in printed
+    assert "grade      partial" in printed
     assert "still to write" in printed
     assert "long_cat_model.py: how the denoiser is built from the checkpoint's configuration" in printed
     return out
