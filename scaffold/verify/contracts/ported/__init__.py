@@ -4,6 +4,7 @@ Such a package is driven by what the real pipeline was recorded doing, so what t
 """
 
 NOT_DRIVEN = {
+    "gradient_paths": "its layers are upstream's own text: lora-learns and gradient-checkpointing look at each of them",
     "prompt_ids": "training takes recorded calls and no token ids; level rollout sends ids to the pipeline",
     "prompt_preprocessor": "the data set keeps prompts as messages, which the pipeline encodes itself",
     "requests_apart": "the pipeline's own constructor and loop are needed: level rollout sends several requests",
