@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch")
-transformers: Any = pytest.importorskip("transformers")
-diffusers: Any = pytest.importorskip("diffusers")
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("diffusers")
+
+import diffusers
+import torch
+import transformers
 
 from scaffold.verify.rollout.engine_side.tiny.components import Components, NotGrownError, hold_places
 from scaffold.verify.rollout.ported_facts import _of_checkpoint
