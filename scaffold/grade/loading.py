@@ -87,6 +87,8 @@ def _renamed_at(facts: Established, port: Port) -> str | None:
         if rule["op"] == "stacked" and not port.loader and _is_apart(port, str(rule["to"]), str(rule["from"])):
             continue
         start = str(rule["from"])
+        if rule["op"] == "rename" and (rule["how"], start, rule["to"]) == ("prefix", prefix, ""):
+            continue  # what the engine put in front, before the denoiser's own loader
         if rule["how"] != "prefix" or not start or start.startswith(prefix) or prefix.startswith(start):
             return f"{place[0]}:{place[1]}"
     return None
@@ -146,11 +148,11 @@ def _changed_in(node: ast.FunctionDef) -> int:
             pair = inner.value
         elif isinstance(inner, ast.GeneratorExp | ast.ListComp):
             pair = inner.elt
-        if isinstance(pair, ast.Tuple) and not all(isinstance(part, ast.Name) for part in pair.elts):
+        if isinstance(pair, ast.Tuple) and not all(isinstance(part, ast.Name) or _is_cut(part) for part in pair.elts):
             return pair.lineno
         if isinstance(inner, ast.For) and isinstance(inner.target, ast.Tuple):
             names = {part.id for part in inner.target.elts if isinstance(part, ast.Name)}
-            stacked = {id(target) for target in _stacked_names(inner)}
+            stacked = {id(target) for target in (*_stacked_names(inner), *_cut_names(inner))}
             for changed in walk_tree(inner):
                 if isinstance(changed, ast.Name) and isinstance(changed.ctx, ast.Store) and changed.id in names:
                     if changed not in inner.target.elts and id(changed) not in stacked:
@@ -160,6 +162,27 @@ def _changed_in(node: ast.FunctionDef) -> int:
                 if isinstance(call, ast.Call) and _changes(call, weight):
                     return call.lineno
     return 0
+
+
+def _is_cut(part: ast.expr) -> bool:
+    """Tell whether this is a name without its beginning; what that is, the rules of the checkpoint hold."""
+    if (
+        isinstance(part, ast.Subscript)
+        and isinstance(part.slice, ast.Slice)
+        and not (part.slice.upper or part.slice.step)
+    ):
+        return isinstance(part.value, ast.Name) and ast.unparse(part.slice.lower or part).startswith("len(")
+    func = part.func if isinstance(part, ast.Call) else None
+    return isinstance(func, ast.Attribute) and func.attr == "removeprefix" and isinstance(func.value, ast.Name)
+
+
+def _cut_names(loop: ast.For) -> Iterator[ast.Name]:
+    """Yield ``name`` of ``name = name.removeprefix(…)`` inside of a loop."""
+    for node in walk_tree(loop):
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(node, ast.Assign) and isinstance(target, ast.Name) and _is_cut(node.value):
+            if any(isinstance(read, ast.Name) and read.id == target.id for read in walk_tree(node.value)):
+                yield target
 
 
 def _changes(call: ast.Call, weight: str) -> bool:
