@@ -126,3 +126,13 @@ def test_dictionary_that_a_file_fills(tmp_path: Path, init: str) -> None:
 def test_value_that_the_source_gives_stays_certain(tmp_path: Path, init: str) -> None:
     found = shift(tmp_path, init, "self.cfg.shift")
     assert (found.value, found.confidence) == (4.0, "certain")
+
+
+def test_a_number_of_steps_that_a_file_may_say_is_no_more_than_likely(tmp_path: Path) -> None:
+    body = LOOP.replace("SHIFT", "self.cfg.shift").replace(
+        "num_inference_steps", "num_inference_steps or self.cfg.width"
+    )
+    report = look(tmp_path, body, init=f"{READ}self.cfg = Config(**raw)", before=BEFORE)
+    for key, value in (("scheduler.default_steps", 8), ("request.sizes", {"num_inference_steps": 8})):
+        found = report.facts[f"detail.{key}"]
+        assert (found.value, found.confidence) == (value, "likely")
