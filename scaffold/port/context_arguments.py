@@ -10,22 +10,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from scaffold.port.names import Defined, Scope
+from scaffold.port.one_device.context import ASKED, CONTEXT
 from scaffold.port.reading import OF_GROUPS
 from scaffold.source.syntax import walk_tree
-
-# The engine's context of a forward pass: there is none outside the engine.
-#
-# What a pipeline hands over in it, such as a reference image, is then missing: the port lists where it was asked. What
-# the method that predicts reads itself becomes an argument of that instead.
-
-CONTEXT, ASKED = "get_forward_context", "is_forward_context_available"
-
-CALLS = {
-    ASKED: "False",
-    "get_sp_shard_original_seq_len": "None",
-    "get_current_diffusion_config_or_none": "None",
-}
-ASSUMED = (ASKED,)
 
 
 @dataclass(frozen=True)

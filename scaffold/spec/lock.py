@@ -60,7 +60,8 @@ def is_locked(name: str, value: Any, derived: Mapping[str, str], *, ported: bool
 
 def own_digests(derived: Mapping[str, str], locked: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Return the digests that the lock keeps: those of values that it does not hold."""
-    return {name: value for name, value in sorted(derived.items()) if name not in digests(locked)}
+    held = digests(locked)
+    return {name: value for name, value in sorted(derived.items()) if name not in held}
 
 
 def write_lock(document: Mapping[str, Any], toml: str) -> str:

@@ -61,7 +61,7 @@ def test_a_memory_limit_is_named() -> None:
     from scaffold.limits import bounded
 
     code = (
-        "import resource, sys; from scaffold import bounded\n"
+        "import resource, sys; from scaffold.limits import bounded\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}))\nprint(bounded.memory())"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -96,12 +96,13 @@ def test_a_package_that_verl_omni_cannot_run_refuses_requests_and_says_so(key: s
     files, spec = render_package(spec_of(key), [], None)
     model, package = spec.value("names.model"), spec.value("names.package")
     tree = ast.parse(files[f"verl_omni/pipelines/{package}/agent_loop.py"].content)
-    (run,) = (node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef))
-    assert isinstance(run.body[1], ast.Raise)
+    (loop,) = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    assert ast.unparse(loop.bases[0]) == "RefusingAgentLoop"
+    (refused,) = (node.value for node in loop.body if isinstance(node, ast.Assign))
     places = [entry["at"] for entry in spec.value("grade.needs")]
     text = " ".join(files[str(spec.value("target.example_readme"))].content.split())
     for place in places:
-        assert place in ast.unparse(run.body[1])
+        assert place in ast.literal_eval(refused)
         assert f"`{place}` of VeRL-Omni" in text
     scripts = [file for path, file in files.items() if path.endswith(".sh")]
     named = [f"{model}_agent_loop.yaml" in file.content for file in scripts]

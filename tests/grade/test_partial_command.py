@@ -26,7 +26,7 @@ def tree(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFact
     plain.write_text('pipelines = ["LongCatVideoAvatarPipeline"]\n', encoding="utf-8")
     arguments = ("long_cat", "--pipeline", "LongCatVideoAvatarPipeline", "--vllm-omni", "0.30.0", "--out", out)
     printed = scaffold_cli("new", *arguments, "--preset", plain).success()
-    assert "grade    partial" in printed
+    assert "grade      partial" in printed
     assert "still to write" in printed
     assert "long_cat_model.py: how the denoiser is built from the checkpoint's configuration" in printed
     return out
@@ -40,7 +40,7 @@ def test_what_verl_omni_alone_can_carry_is_printed_and_nothing_is_left_to_write(
     assert (answer["grade"], answer["left"]) == ("unproven", [])
     assert [need["key"] for need in answer["needs"]] == ["stages", "output"]
     printed = scaffold_cli(*arguments).success()
-    assert "grade    unproven" in printed
+    assert "grade      unproven" in printed
     assert "still to write" not in printed
     assert "needs of verl-omni (2):" in printed
     for need in answer["needs"]:

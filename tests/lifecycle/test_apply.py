@@ -393,7 +393,7 @@ def test_checkout_with_other_line_ends(standin: Callable[..., Path], scaffold_cl
     kept = (root / PACKAGE / "common.py").read_bytes()
     scaffold_cli("update", root / PACKAGE, "--vllm-omni", "0.30.0", "--allow-version-mismatch")
     assert (root / PACKAGE / "common.py").read_bytes() == kept
-    changed = (root / "examples/flowgrpo_trainer/bagel/README.md").read_bytes()
+    changed = (root / "examples/flowgrpo_trainer/toy/README.md").read_bytes()
     assert b"made for vllm-omni 0.30.0" in changed
     assert not re.search(rb"[^\r]\n", changed)
     scaffold_cli("remove", root / PACKAGE, "--force").success()

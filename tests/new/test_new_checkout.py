@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from scaffold.render.runtime import runtime_files
+
 SOURCE = os.environ.get("VERL_OMNI_SRC", "")
 pytestmark = [
     pytest.mark.upstream,
@@ -57,7 +59,7 @@ class Clone:
     def rendered(self) -> set[str]:
         """What is rendered for the release; where the engine asks no adapter for a fold, a worker class does."""
         worker = {f"{PACKAGE}/vllm_omni_worker_extension.py"} if self.release == "v0.2.0" else set()
-        return RENDERED | worker
+        return RENDERED | worker | set(runtime_files())
 
     def git(self, *arguments: str) -> str:
         """Return the output of a git command in the clone."""

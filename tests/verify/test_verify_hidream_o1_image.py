@@ -38,7 +38,7 @@ def test_every_contract_holds_on_the_kit(results: Any, package: Path) -> None:
         ("common.py", "return [1.0, *levels[1:]]", "return levels", "schedule-diffusers-0.38.0"),
         ("common.py", ".long().double()", ".round().double()", "schedule-diffusers-0.38.0"),
         ("vllm_omni_rollout_adapter.py", "prev_sample * NOISE_SCALE,", "prev_sample,", "window-alignment"),
-        ("vllm_omni_rollout_adapter.py", "params.guidance_scale = extra_args", "_ = extra_args", "cfg-settings"),
+        ("common.py", "settings_of(CFG_DEFAULTS)", "lambda given: dict(CFG_DEFAULTS)", "cfg-settings"),
         (
             f"{MODEL}_model.py",
             "first = text_mask.sum(dim=1, keepdim=True, dtype=torch.float32)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from copy import copy
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from scaffold.inspect import Report
     from scaffold.lifecycle.drift.resting import Rendering
     from scaffold.lifecycle.package import ScaffoldedPackage
-    from scaffold.port import Port
     from scaffold.upstream import UpstreamSource
 
 
@@ -30,17 +29,18 @@ def ported_hunks(
         source: the newer version.
     """
     try:
-        port = derive(package.spec, report, package.profile, source, team=package.team).port
+        named = _labelled(source, rendering.report)
+        port = derive(package.spec, report, package.profile, named, team=package.team).port
         if port is None:
             return (), f"vllm-omni {source.label} has no denoiser of this pipeline that can be ported"
-        files = render_files(package.spec, [], _labelled(port, rendering.report, report))
+        files = render_files(package.spec, [], port)
     except ScaffoldError as error:
         return (), error.line
     return hunks(rendering.files, files), None
 
 
-def _labelled(port: Port, before: Report, after: Report) -> Port:
-    """Return the port with the older version in its text: the number alone is not a change."""
-    old, new = (f"vllm-omni {report.upstream.version or report.upstream.label}" for report in (before, after))
-    scheduler = port.scheduler.replace(new, old) if port.scheduler is not None else None
-    return replace(port, source=port.source.replace(new, old), scheduler=scheduler)
+def _labelled(source: UpstreamSource, before: Report) -> UpstreamSource:
+    """Return the newer code under the older version: a number, and where it breaks a line, is not a change."""
+    named = copy(source)
+    named.version = before.upstream.version or before.upstream.label
+    return named
