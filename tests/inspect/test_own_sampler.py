@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from synthetic import look
 
 from scaffold.inspect import Report
@@ -49,12 +50,16 @@ for i in range(n):
 """
 
 
-def report(tmp_path: Path, walk: str = BEFORE) -> Report:
-    return look(tmp_path, LOOP, init=INIT, before=walk)
+def report(tmp_path: Path, walk: str = BEFORE, names: str = "") -> Report:
+    loop = LOOP
+    for old, new in zip(("prepare", "advance"), names.split(), strict=False):
+        loop, walk = loop.replace(f".{old}(", f".{new}("), walk.replace(f"def {old}(", f"def {new}(")
+    return look(tmp_path, loop, init=INIT, before=walk)
 
 
-def test_the_schedule_is_computed_with_what_the_file_says(tmp_path: Path) -> None:
-    found = report(tmp_path)
+@pytest.mark.parametrize("names", ["", "set_timesteps step"])
+def test_the_schedule_is_computed_with_what_the_file_says(tmp_path: Path, names: str) -> None:
+    found = report(tmp_path, names=names)
     text = found.fact("detail.schedule.written").value["text"]
     assert text.startswith("torch.cat([setting(model_path, 'sampler.json', ['shift'], 2.5) * torch.linspace(1.0, ")
     assert text.endswith(", torch.zeros(1)])")
@@ -63,8 +68,9 @@ def test_the_schedule_is_computed_with_what_the_file_says(tmp_path: Path) -> Non
     assert (direction.value, direction.confidence) == ("descending", "likely")  # a file may say where it ends
 
 
-def test_the_call_of_the_step_is_what_the_rollout_replaces(tmp_path: Path) -> None:
-    found = report(tmp_path)
+@pytest.mark.parametrize("names", ["", "set_timesteps step"])
+def test_the_call_of_the_step_is_what_the_rollout_replaces(tmp_path: Path, names: str) -> None:
+    found = report(tmp_path, names=names)
     parts = found.fact("detail.region.parts").value
     assert (parts["sample"], parts["output"], parts["function"]) == ("x", "v", "forward")
     assert parts["first"] == parts["last"]
