@@ -293,6 +293,15 @@ def test_a_package_of_full_parameters_has_one_variant(reference: Path) -> None:
         level.wanted_variants(("full", "resume"), full)
 
 
+def test_what_the_trainer_merges_is_measured_against_a_run_without_updates(reference: Path) -> None:
+    package = open_package(reference)
+    spec = {**package.spec, "lora": {**package.spec["lora"], "merge": True}}
+    found = {v.name: v for v in level.wanted_variants(("lora", "bf16"), replace(package, spec=spec))}
+    assert found["lora"].floor == {"actor_rollout_ref.actor.optim.lr": "0.0"}
+    assert found["bf16"] == variants()["bf16"]
+    assert level.wanted_variants(("lora",), package) == [variants()["lora"]]
+
+
 def test_architecture_of_a_package_written_by_hand(tmp_path: Path) -> None:
     folder = tmp_path / "verl_omni" / "pipelines" / "foo_flow_grpo"
     folder.mkdir(parents=True)
