@@ -162,6 +162,19 @@ def merges_lora(package: Package) -> bool:
     return _scripts_say(package, _MERGED)
 
 
+def require_release(package: Package, root: Path) -> None:
+    """Check that a checkout has what the package imports of its release of verl-omni.
+
+    Raises:
+        ScaffoldError: it is another release.
+    """
+    target = package.spec.get("target", {})
+    module = target.get("io_spec")
+    if module and not (root / f"{module.replace('.', '/')}.py").is_file():
+        made = f"{package.name} was made for verl-omni {target.get('profile')}"
+        raise ScaffoldError(f"{made}, and {root} has no {module}", hint="name a checkout of that release")
+
+
 def casts_module(package: Package) -> bool:
     """Whether a launch script that names the package's architecture has the trainer cast its module to bfloat16."""
     return _scripts_say(package, _HALF)

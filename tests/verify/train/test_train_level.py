@@ -17,6 +17,7 @@ from scaffold.verify.package import open_package
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.train import level
 from scaffold.verify.train.run import REWARD, RunPlan, command, train, variables
+from scaffold.verify.train.sources import find_sources
 from scaffold.verify.train.trainers import SYNC, Trainer
 from scaffold.verify.train.variants import VARIANTS, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script
@@ -117,6 +118,18 @@ def test_what_is_missing_is_said_at_once(
     assert "belong to --level train" in scaffold_cli("verify", str(reference), "--steps", "3").refusal()
     monkeypatch.setenv("VERL_SRC", str(tmp_path))
     assert "holds no verl/" in scaffold_cli(*train, *there).refusal()
+
+
+def test_a_package_of_another_release_is_refused(reference: Path, checkout: Path) -> None:
+    package = open_package(reference)
+    target = {**package.spec["target"], "profile": "v0.3.0", "io_spec": "verl_omni.pipelines.rollout_media"}
+    newer = replace(package, spec={**package.spec, "target": target})
+    with pytest.raises(
+        ScaffoldError, match=r"was made for verl-omni v0.3.0, and .* has no verl_omni.pipelines.rollout"
+    ):
+        find_sources(newer, checkout)
+    (checkout / "verl_omni/pipelines/rollout_media.py").write_text("")
+    assert find_sources(newer, checkout).verl_omni.root == checkout.resolve()
 
 
 SCRIPT = """
