@@ -58,6 +58,7 @@ SKIPPED = {
     "validation-output",
     "window-alignment",
     "window-noise",
+    "gradient-paths",
     "rollout-control-cached-weights",
     "rollout-control-end-token",
     "rollout-declared",
