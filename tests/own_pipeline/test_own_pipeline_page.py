@@ -16,16 +16,13 @@ pytestmark = pytest.mark.upstream
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, columns in page.WIDE.items():
+        monkeypatch.setenv(name, columns)
     return page.prepare(tmp_path)
 
 
-def test_the_page_is_what_the_commands_print(
-    folder: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, columns in page.WIDE.items():
-        monkeypatch.setenv(name, columns)
-
+def test_the_page_is_what_the_commands_print(folder: Path, scaffold_cli: Callable[..., Any]) -> None:
     def run(*words: str) -> str:
         return str(scaffold_cli(*words, cwd=folder).success())
 
