@@ -48,6 +48,18 @@ def test_an_edited_pipeline_and_a_newer_release_are_followed(
     assert "num_inference_steps or 28" in (folder / page.PACKAGE / "kiln_loop.py").read_text()
 
 
+def test_a_checkpoint_in_a_layout_of_its_own_is_loaded_or_refused(
+    folder: Path, scaffold_cli: Callable[..., Any]
+) -> None:
+    """Of a pipeline that is in no release nobody has a list of tensors: where the loader ends, the package does not
+    fit."""
+    (folder / "checkpoint/config.json").unlink()
+    words = f"{page.NEW} --checkpoint checkpoint --out build/kiln".split()
+    refused = scaffold_cli(*words, cwd=folder).refusal(1)
+    assert "before it opens a file of weights, the loader ends with FileNotFoundError" in refused
+    assert not (folder / "build").exists()
+
+
 @pytest.mark.rollout
 def test_all_contracts_pass_at_the_end_of_the_road(folder: Path, scaffold_cli: Callable[..., Any]) -> None:
     def run(*words: str) -> str:
