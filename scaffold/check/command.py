@@ -117,9 +117,11 @@ def _checked(
     """Check, and leave out what the baseline knows.
 
     Returns:
-        The report, how much of the baseline is gone, and where the package is if it is one.
+        The report, what there is to say of the checkout and how much of the baseline is gone, and where the package is
+        if it is one.
     """
     from scaffold.check.engine import check_targets
+    from scaffold.check.newer_checkout import newer_checkout
     from scaffold.check.targets import find_targets, shown_path
 
     targets = find_targets(request.paths)
@@ -131,7 +133,9 @@ def _checked(
         paths = {request.baseline}
     packages = [(target.project, package.path) for target in targets for package in target.packages]
     only = shown_path(*packages[0]) if len(packages) == 1 else None
-    return *_without_known(report, [path for path in paths if path is not None]), only
+    report, note = _without_known(report, [path for path in paths if path is not None])
+    notes = [*map(newer_checkout, targets), note]
+    return report, "; ".join(filter(None, notes)) or None, only
 
 
 def _without_known(report: CheckReport, paths: Sequence[Path]) -> tuple[CheckReport, str | None]:

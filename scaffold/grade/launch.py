@@ -16,6 +16,7 @@ from scaffold.port.linears import find_layout
 from scaffold.source.syntax import walk_tree
 from scaffold.spec.section import Section
 from scaffold.spec.sections import recipe as recipes
+from scaffold.spec.sections.lora import put_merge
 from scaffold.upstream import UpstreamSource
 
 if TYPE_CHECKING:
@@ -272,10 +273,11 @@ def lora(section: Section, port: Port | None, reached: bool) -> None:
     section.preset("rank", 64)
     section.preset("alpha", 128)
     section.put("trainable", [], origin)
-    if not section.before["target"].get("lora_hook"):
-        section.put(
-            "sync", "none", f"contract profile {section.sources.profile.name}, which has no hook for LoRA updates"
-        )
+    target, profile = section.before["target"], f"contract profile {section.sources.profile.name}"
+    if target["lora_hook"]:
+        section.put("sync", "fold" if reached else "missing", profile)
     else:
-        section.put("sync", "fold" if reached else "missing", f"contract profile {section.sources.profile.name}")
+        way = "merge" if target["lora_merge"] else "none"
+        section.put("sync", way, f"{profile}, which has no hook for LoRA updates")
+    put_merge(section)
     section.put("placeholder", "spare", "default of omni-scaffold")

@@ -121,5 +121,5 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("lora.uncalled", lambda value: value is None or _texts(value), "a list of names, or absent"),
     ("lora.layer_prefixes", _texts, "a list of names"),
     ("lora.layer_counts", _texts, "a list of names"),
-    ("lora.sync", lambda value: value in ("fold", "missing", "none"), "fold, missing or none"),
+    ("lora.sync", lambda value: value in ("fold", "merge", "missing", "none"), "fold, merge, missing or none"),
 )

@@ -13,6 +13,7 @@ from scaffold.files.reading import expanded
 from scaffold.grade import grade_of, specify
 from scaffold.inspect.report import LATER
 from scaffold.new.loaded import loaded
+from scaffold.new.own_packages import own_package_notes
 from scaffold.new.package import render_package
 from scaffold.new.recipe_options import RecipeOptions, with_options
 from scaffold.new.recorded import from_here, known_digests, package_path, record_paths, recorded_spec
@@ -236,6 +237,7 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
             key = str(spec.value("upstream.registry_key"))
             filled = loaded(files, package_path(spec), key, request.checkpoint, notes)
     if checkout is not None:
+        notes += own_package_notes(checkout.root, spec, profile)
         notes += uncommitted_notes(plan)
     return NewResult(spec, plan, report, tuple(notes), filled, request.checkpoint)
 

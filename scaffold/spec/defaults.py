@@ -76,7 +76,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "template_holder": None,
     },
     "latents": {"sizes": []},
-    "lora": {"placeholder": "unused"},
+    "lora": {"placeholder": "unused", "merge": False},
     "recipe": {"tensor_parallel": 1, "offload": True},
     "tiny": {},
     "docs": {"memory": None, "step": None},

@@ -123,6 +123,11 @@ KNOBS: Mapping[str, Knob] = {
     "lora.rank": Knob("columns of an adapter; 0 trains all parameters", _rank, "a whole number, 0 for no adapter"),
     "lora.alpha": Knob("an adapter's update is scaled by alpha / rank", _count, "a positive integer"),
     "lora.targets": Knob("linear layers that get an adapter, by the end of their names", _names, "a list of names"),
+    "lora.merge": Knob(
+        "true: the trainer merges the adapter and pushes all weights; false: the adapter alone is sent",
+        _flag,
+        "true or false",
+    ),
     "recipe.num_inference_steps": Knob(
         "denoising steps of a rollout", _count, "a positive integer", "the script asks for STEPS"
     ),

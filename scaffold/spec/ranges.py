@@ -38,7 +38,8 @@ def require_ranges(spec: IntegrationSpec, source: str) -> None:
             raise ScaffoldError(f"{source}: {name} has no value", hint=f"it must be {knob.wanted}")
         if value is not None and not knob.fits(value):
             raise ScaffoldError(f"{source}: {name} is {value!r}", hint=f"it must be {knob.wanted}")
-    for name, wanted in (*_guidance(spec), *_window(spec), *_batches(spec), *_sides(spec), *_targets(spec)):
+    rules = (_guidance, _window, _batches, _sides, _targets, _merge)
+    for name, wanted in (found for rule in rules for found in rule(spec)):
         raise ScaffoldError(f"{source}: {name} is {spec.value(name)!r}", hint=f"it must be {wanted}")
 
 
@@ -121,6 +122,15 @@ def _targets(spec: IntegrationSpec) -> Wrong:
             close = get_close_matches(target, ends, 1)
             near = f" (did you mean {close[0]}?)" if close else ""
             yield "lora.targets", f"names of linear layers of the module, which has no {target}{near}"
+
+
+def _merge(spec: IntegrationSpec) -> Wrong:
+    """The trainer merges an adapter where the release can, and has to where nothing else brings it into the rollout."""
+    if spec.value("lora.merge") and not spec.value("target.lora_merge"):
+        release = spec.value("target.profile")
+        yield "lora.merge", f"false: verl-omni {release} has no actor_rollout_ref.model.lora.merge"
+    if spec.value("lora.merge") is False and spec.value("lora.sync") == "merge":
+        yield "lora.merge", "true: this release brings an adapter into the rollout in no other way"
 
 
 def _ends(name: list[str], end: list[str]) -> bool:

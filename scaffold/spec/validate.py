@@ -29,7 +29,7 @@ ALLOWED: Mapping[str, Collection[Any]] = {
     "architecture.mlp": ("swiglu", "gelu", "gelu_tanh"),
     "architecture.text_attention": ("causal", "full"),
     "architecture.timestep_order": (["cos", "sin"], ["sin", "cos"]),
-    "lora.sync": ("fold", "adapter", "none"),
+    "lora.sync": ("fold", "adapter", "merge", "none"),
     "grade.value": ("complete", "unproven", "partial", None),
 }
 POSITIVE = (

@@ -31,6 +31,7 @@ class Checkout:
         vllm_omni_pin: the version in its requirements, or None.
         notes: lines for the user about what is unusual in it.
         vllm_omni_asked: what its requirements ask for where they pin no version, or None.
+        newer: it is newer than every profile, which its first note says, and what differs.
     """
 
     root: Path
@@ -39,6 +40,7 @@ class Checkout:
     vllm_omni_pin: str | None
     notes: tuple[str, ...]
     vllm_omni_asked: str | None = None
+    newer: bool = False
 
     @classmethod
     def open(cls, path: str | Path) -> Checkout:
@@ -86,7 +88,7 @@ class Checkout:
                 "which is what a rendered rollout adapter returns"
             )
         asked = vllm_omni_asked(root) if pin is None else None
-        return cls(root, _corrected(nearest, seen), title, pin, tuple(notes), asked)
+        return cls(root, _corrected(nearest, seen), title, pin, tuple(notes), asked, bool(newer))
 
     @property
     def asked(self) -> str | None:

@@ -24,6 +24,7 @@ _LISTS = re.compile(r"""model\.(target_modules|fsdp_layer_prefixes)=(["'])(\[.{0
 
 # The trainer's layers where a script that collects LoRA by layers names none.
 _HALF = re.compile(r"actor\.fsdp_config\.model_dtype=[\"']?(?:bf16|bfloat16)\b")
+_MERGED = re.compile(r"model\.lora\.merge=[\"']?[Tt]rue\b")
 _LAYERED, PREFIX = re.compile(r"layered_summon=[\"']?True"), "transformer_blocks."
 
 
@@ -154,11 +155,35 @@ def declared_lists(package: Package) -> dict[str, list[str]]:
     return {name: [str(item) for item in value] for name, value in found.items() if value and isinstance(value, list)}
 
 
+def merges_lora(package: Package) -> bool:
+    """Whether the trainer pushes merged weights in place of an adapter, as the spec or else the launch scripts say."""
+    if package.spec:
+        return package.spec.get("lora", {}).get("merge") is True
+    return _scripts_say(package, _MERGED)
+
+
+def require_release(package: Package, root: Path) -> None:
+    """Check that a checkout has what the package imports of its release of verl-omni.
+
+    Raises:
+        ScaffoldError: it is another release.
+    """
+    target = package.spec.get("target", {})
+    module = target.get("io_spec")
+    if module and not (root / f"{module.replace('.', '/')}.py").is_file():
+        made = f"{package.name} was made for verl-omni {target.get('profile')}"
+        raise ScaffoldError(f"{made}, and {root} has no {module}", hint="name a checkout of that release")
+
+
 def casts_module(package: Package) -> bool:
     """Whether a launch script that names the package's architecture has the trainer cast its module to bfloat16."""
+    return _scripts_say(package, _HALF)
+
+
+def _scripts_say(package: Package, what: re.Pattern[str]) -> bool:
     names = "|".join(map(re.escape, sorted(registered(package.folder))))
     texts = (scanned(script, package.root) for script in sorted(package.root.glob("examples/**/*.sh")) if names)
-    return any(_HALF.search(text) and re.search(rf"model\.architecture=(?:{names})\b", text) for text in texts)
+    return any(what.search(text) and re.search(rf"model\.architecture=(?:{names})\b", text) for text in texts)
 
 
 def model_names(package: Package) -> list[str]:

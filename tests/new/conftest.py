@@ -14,7 +14,7 @@ from small_checkpoint import write_checkpoint
 from scaffold.files.resources import kit_root
 
 DEFAULT = "0.27.0rc1"
-RELEASES = {"v0.1.0": "0.22.0", "v0.2.0": "0.24.0", "main": DEFAULT}
+RELEASES = {"v0.1.0": "0.22.0", "v0.2.0": "0.24.0", "main": DEFAULT, "v0.3.0": "0.28.0rc1"}
 
 
 @pytest.fixture

@@ -95,7 +95,9 @@ def test_pin_and_profile_are_the_checkouts(clone: Clone) -> None:
     first = clone.printed.splitlines()[0]
     assert f"vllm-omni {PINS[clone.release]} " in first
     assert first.endswith(f"verl-omni {clone.release}")
-    assert "note:" not in clone.printed
+    (note,) = [line for line in clone.printed.splitlines() if line.startswith("note:")]
+    assert note.startswith("note: the checkout has a package of its own for BagelPipeline: bagel_flow_grpo ")
+    assert ("folds LoRA, there the engine's manager gets LoRA" in note) == (clone.release != "v0.1.0")
 
 
 def test_only_the_planned_files_changed(clone: Clone) -> None:

@@ -1,4 +1,4 @@
-"""Three releases of verl-omni with the vllm-omni that each pins: the output differs where they do."""
+"""Releases of verl-omni with the vllm-omni that each pins: the output differs where they do."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_lora_without_a_hook_goes_through_a_worker_class_that_both_scripts_name(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("release", ["v0.1.0", "v0.2.0", "main"])
+@pytest.mark.parametrize("release", ["v0.1.0", "v0.2.0", "main", "v0.3.0"])
 def test_rendered_tests_pass_under_the_kit(
     release_trees: dict[str, Path], kit_passes: Callable[..., None], release: str
 ) -> None:
@@ -158,7 +158,7 @@ def test_any_release_of_vllm_omni_with_any_profile(rendered: Callable[..., Path]
     assert "results.enveloped" in text
 
 
-@pytest.mark.parametrize("release", ["v0.1.0", "v0.2.0", "main"])
+@pytest.mark.parametrize("release", ["v0.1.0", "v0.2.0", "main", "v0.3.0"])
 def test_profile_alone_brings_its_pin(
     rendered: Callable[..., Path], release_trees: dict[str, Path], tree_of: Callable[[Path], Any], release: str
 ) -> None:

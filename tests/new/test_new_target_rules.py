@@ -17,7 +17,7 @@ from scaffold.files.resources import PACKAGE_ROOT, templates_root
 HEADER = "# Copyright 2026 Bytedance Ltd. and/or its affiliates\n#\n# Licensed under the Apache License, Version 2.0"
 RULES = ["--select", "E,F,UP,B,I,G", "--ignore", "F405,F403,E731,B007,UP032,G004,UP045,UP035"]
 STYLE = ["--config", "line-length=120", "--config", 'lint.isort.known-first-party=["verl_omni"]']
-RELEASES = ["golden", "v0.1.0", "v0.2.0", "main"]
+RELEASES = ["golden", "v0.1.0", "v0.2.0", "main", "v0.3.0"]
 
 
 @pytest.fixture(

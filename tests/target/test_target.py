@@ -2,7 +2,9 @@
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
@@ -232,7 +234,9 @@ def test_v1_that_is_switched_on_in_the_configuration_is_the_entry_point(tmp_path
     assert "trainer.use_v1 is true by default" in checkout.notes[0]
 
 
-def test_a_checkout_newer_than_every_profile_is_said_to_be_that(tmp_path: Path) -> None:
+def test_a_checkout_newer_than_every_profile_is_said_to_be_that(
+    tmp_path: Path, scaffold_cli: Callable[..., Any]
+) -> None:
     root = standin(tmp_path, "v0.3.0")
     (root / "verl_omni/version/version").write_text("0.4.0.dev\n")
     (root / "pyproject.toml").write_text('[project]\ndependencies = ["vllm-omni==0.30.0"]\n')
@@ -247,6 +251,14 @@ def test_a_checkout_newer_than_every_profile_is_said_to_be_that(tmp_path: Path) 
     (note,) = checkout.notes
     assert note.startswith(f"the checkout is {checkout.title} and differs: ")
     assert "DiffusionModelBase has build_engine_hooks, which no profile knows" in note
+    package = root / "verl_omni/pipelines/one"
+    package.mkdir()
+    (package / "__init__.py").write_text("from verl_omni.pipelines.model_base import DiffusionModelBase\n")
+    assert f"{note}\n" in scaffold_cli("check", root).err
+    (root / "verl_omni/version/version").write_text("0.3.0\n")
+    (root / "pyproject.toml").write_text('[project]\ndependencies = ["vllm-omni==0.28.0rc1"]\n')
+    base.write_text(base.read_text().replace(hook, ""))
+    assert scaffold_cli("check", root).err == ""
 
 
 def test_every_value_of_a_profile_that_was_not_run_says_where_it_was_read() -> None:

@@ -235,3 +235,27 @@ def test_hand_written_package_fails_only_where_it_is_wrong(version: str) -> None
     assert "[1, 3): 2 steps with 1 log-probs" in results["rollout-window-alignment"].reason
     assert "binds 2 of 14" in results["rollout-lora-log-prob"].reason
     assert 0.1 < (results["rollout-ragged-velocity"].value or 0) < 1
+
+
+PASSED = "pair[0].startswith('transformer.') and '.mlp_moe_gen.' in pair[0]"
+
+
+@pytest.mark.rollout_table
+def test_an_adapter_that_the_trainer_merges_reaches_the_rollout(
+    rendered: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VERL_OMNI_SRC", raising=False)  # a checkout of another release
+    tree = shutil.copytree(rendered("bagel", "--profile", "v0.3.0", "--vllm-omni", VERSION), tmp_path / "tree")
+    package = tree / "verl_omni/pipelines/bagel_flow_grpo"
+    knobs = package / "scaffold.toml"
+    knobs.write_text(knobs.read_text().replace("merge = false", "merge = true"))
+    names = ("rollout-lora-log-prob", "rollout-lora-velocity", "rollout-control-stale-lora")
+    results = verify(package, VERSION, *names)
+    assert {results[name].status for name in names} == {"pass"}
+    assert "2 pushes; 68 tensors, merged by the trainer" in results[names[0]].reason
+    # Of merged weights some are passed over.
+    loader = f"    def load_weights(self, weights):\n        kept = (pair for pair in weights if not ({PASSED}))\n"
+    loader += "        return super().load_weights(kept)\n\n    def __init__(self"
+    adapter = package / "vllm_omni_rollout_adapter.py"
+    adapter.write_text(adapter.read_text().replace("    def __init__(self", loader, 1))
+    assert is_found(verify(package, VERSION, *names)[names[0]])

@@ -25,10 +25,21 @@ def fill(section: Section) -> None:
     section.preset("rank", 64)
     section.preset("alpha", 128)
     section.put("sync", *_sync(section))
+    put_merge(section)
     if section.values["sync"] == "fold" and _builds_no_more(section):
         section.put("placeholder", "spare", section.known("answers.checkpoint.ignored")[1])
     elif section.values["sync"] == "fold" and _drops_heads_alone(section):
         section.put("placeholder", "plain", section.sources.headers_origin)
+
+
+def put_merge(section: Section) -> None:
+    """Put ``merge`` where the release has it: whether the trainer merges an adapter and pushes all weights.
+
+    What a package does itself sends the two small matrices of each layer in place of every weight, so it goes first.
+    """
+    if section.before["target"]["lora_merge"]:
+        origin = f"contract profile {section.sources.profile.name}"
+        section.put("merge", section.values["sync"] == "merge", origin)
 
 
 def _linears(section: Section) -> list[str]:
@@ -42,15 +53,15 @@ def _linears(section: Section) -> list[str]:
 def _sync(section: Section) -> tuple[str | None, str]:
     """Return how the rollout gets the adapter: ``fold`` where verl-omni has a hook, the engine's own ``adapter``
     manager where it can wrap every target, ``fold`` through a worker class of the package where the rollout takes
-    one, else ``none``.
+    one, ``merge`` where the trainer can merge it into what it pushes, else ``none``.
 
     The manager looks modules up by name: weights that the loader puts into a module inside a packed one are out of
     its reach. Layers that the pipeline keeps under the very name under which the actor sends them need no hook.
     """
-    profile = f"contract profile {section.sources.profile.name}"
-    if section.before["target"]["lora_hook"] and not section.says("detail.layers.path", [SENT_UNDER]):
+    target, profile = section.before["target"], f"contract profile {section.sources.profile.name}"
+    if target["lora_hook"] and not section.says("detail.layers.path", [SENT_UNDER]):
         return "fold", profile
-    otherwise = "fold" if section.before["target"]["worker_extension"] else "none"
+    otherwise = "fold" if target["worker_extension"] else "merge" if target["lora_merge"] else "none"
     stacked, origin = section.known("answers.checkpoint.stacked")
     renames, _ = section.known("answers.checkpoint.renames")
     if stacked is None or renames is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.verify.declared import FILE, TABLE
-from scaffold.verify.package import Package, declared_lists
+from scaffold.verify.package import Package, declared_lists, merges_lora
 
 if TYPE_CHECKING:
     from scaffold.verify.rollout.environment import Environment
@@ -61,7 +61,10 @@ def gather_facts(package: Package, environment: Environment, checkpoint: Path | 
         "prompt": known["prompt"],
         "guidance": known["guidance"],
         "media": known.get("media") or [],
-        "lora": {"targets": declared_lists(package).get("target_modules") or [], "sync": known["sync"]},
+        "lora": {
+            "targets": declared_lists(package).get("target_modules") or [],
+            "sync": "merge" if merges_lora(package) else known["sync"],
+        },
     }
 
 

@@ -16,7 +16,7 @@ from scaffold.files.reading import expanded, read_tail, read_text
 from scaffold.files.resources import kit_root
 from scaffold.scratch import scratch_folder
 from scaffold.upstream.locate import DEFAULT_VERSION
-from scaffold.verify.package import Package, casts_module, model_names, open_package
+from scaffold.verify.package import Package, casts_module, model_names, open_package, require_release
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.check import Check, Measurement
@@ -193,6 +193,7 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
     library = package.root if package.checkout else None
     if library is None and os.environ.get(LIBRARY):
         library = expanded(os.environ[LIBRARY]).resolve()
+        require_release(package, library)
     return Plan(package, environment, facts, library, checkpoint, builder, grown)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from scaffold.files.documents import MalformedError, parse_json
 from scaffold.files.reading import read_text
-from scaffold.verify.package import Package, declared_lists
+from scaffold.verify.package import Package, declared_lists, merges_lora
 from scaffold.verify.rollout.engine_side.tiny.shrink import DENOISER, WORDS, shrunk
 from scaffold.verify.rollout.facts import NotEstablishedError, raised
 
@@ -126,7 +126,7 @@ def ported_facts(package: Package, checkpoint: Path | None = None) -> dict[str, 
         },
         "lora": {
             "targets": declared_lists(package).get("target_modules") or [],
-            "sync": sections.get("lora", {}).get("sync"),
+            "sync": "merge" if merges_lora(package) else sections.get("lora", {}).get("sync"),
         },
         "ported": {
             "model": names.get("model"),

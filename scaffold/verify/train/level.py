@@ -15,7 +15,7 @@ from scaffold.scratch import keep, scratch_folder
 from scaffold.spec import find_preset
 from scaffold.target import Checkout
 from scaffold.team import team_of
-from scaffold.verify.package import Package, open_package, registered, upstream_bases
+from scaffold.verify.package import Package, merges_lora, open_package, registered, upstream_bases
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.check import Measurement, NotApplicable
@@ -33,7 +33,7 @@ from scaffold.verify.train.run import RunPlan, train
 from scaffold.verify.train.settings import PROMPTS, SIDE
 from scaffold.verify.train.sources import Sources, find_sources
 from scaffold.verify.train.trainers import find_trainer, start_with
-from scaffold.verify.train.variants import FULL, VARIANTS, Variant, variants
+from scaffold.verify.train.variants import FULL, VARIANTS, Variant, merged, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script
 
 Tell = Callable[[str], None]
@@ -127,12 +127,13 @@ def wanted_variants(names: Sequence[str], package: Package, *, has_v1: bool = Tr
                 f"{package.name} trains full parameters, which is not a variant {other!r}", hint=f"there is {FULL}"
             )
         return [known[FULL]]
-    if "all" in names:
-        return [variant for variant in VARIANTS if has_v1 or variant.trainer is None]
     for name in names:
-        if name not in known:
+        if name not in (*known, "all"):
             raise ScaffoldError(f"there is no variant {name!r}", hint=f"there are {', '.join(known)} and all")
-    return [known[name] for name in names] or [VARIANTS[0]]
+    found = [known[name] for name in names if name != "all"] or [VARIANTS[0]]
+    if "all" in names:
+        found = [variant for variant in VARIANTS if has_v1 or variant.trainer is None]
+    return list(map(merged, found)) if merges_lora(package) else found
 
 
 def check_ids() -> list[str]:

@@ -10,7 +10,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.files.reading import expanded
 from scaffold.target import Checkout
 from scaffold.target.pin import text_of
-from scaffold.verify.package import Package
+from scaffold.verify.package import Package, require_release
 
 VERL_OMNI = "VERL_OMNI_SRC"
 VERL = "VERL_SRC"
@@ -49,6 +49,7 @@ def find_sources(package: Package, verl_omni: Path | None) -> Sources:
             hint=f"give --verl-omni CHECKOUT or set {VERL_OMNI} (git clone https://github.com/verl-project/verl-omni)",
         )
     checkout = Checkout.open(named)
+    require_release(package, checkout.root)
     verl = verl_checkout(checkout)
     return Sources(checkout, *verl) if verl is not None else Sources(checkout, None, "the environment's")
 

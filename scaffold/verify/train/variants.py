@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scaffold.verify.train.trainers import ASYNC, V0
 
@@ -121,3 +121,11 @@ VARIANTS = (
 def variants() -> dict[str, Variant]:
     """Every variant by its name, the ordinary one first."""
     return {variant.name: variant for variant in VARIANTS}
+
+
+def merged(variant: Variant) -> Variant:
+    """The same of a package whose adapter the trainer merges: every weight is then cast to bfloat16 on its way."""
+    if variant.floor:
+        return variant
+    reason = "verl-omni casts merged weights to bfloat16 on their way to the rollout, and none changes"
+    return replace(variant, floor={f"{ACTOR}.optim.lr": "0.0"}, log_prob_reason=reason)

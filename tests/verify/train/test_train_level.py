@@ -17,6 +17,7 @@ from scaffold.verify.package import open_package
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.train import level
 from scaffold.verify.train.run import REWARD, RunPlan, command, train, variables
+from scaffold.verify.train.sources import find_sources
 from scaffold.verify.train.trainers import SYNC, Trainer
 from scaffold.verify.train.variants import VARIANTS, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script
@@ -117,6 +118,18 @@ def test_what_is_missing_is_said_at_once(
     assert "belong to --level train" in scaffold_cli("verify", str(reference), "--steps", "3").refusal()
     monkeypatch.setenv("VERL_SRC", str(tmp_path))
     assert "holds no verl/" in scaffold_cli(*train, *there).refusal()
+
+
+def test_a_package_of_another_release_is_refused(reference: Path, checkout: Path) -> None:
+    package = open_package(reference)
+    target = {**package.spec["target"], "profile": "v0.3.0", "io_spec": "verl_omni.pipelines.rollout_media"}
+    newer = replace(package, spec={**package.spec, "target": target})
+    with pytest.raises(
+        ScaffoldError, match=r"was made for verl-omni v0.3.0, and .* has no verl_omni.pipelines.rollout"
+    ):
+        find_sources(newer, checkout)
+    (checkout / "verl_omni/pipelines/rollout_media.py").write_text("")
+    assert find_sources(newer, checkout).verl_omni.root == checkout.resolve()
 
 
 SCRIPT = """
@@ -291,6 +304,15 @@ def test_a_package_of_full_parameters_has_one_variant(reference: Path) -> None:
     assert [variant.name for variant in level.wanted_variants((), package)] == ["lora"]
     with pytest.raises(ScaffoldError, match="trains full parameters, which is not a variant 'resume'"):
         level.wanted_variants(("full", "resume"), full)
+
+
+def test_what_the_trainer_merges_is_measured_against_a_run_without_updates(reference: Path) -> None:
+    package = open_package(reference)
+    spec = {**package.spec, "lora": {**package.spec["lora"], "merge": True}}
+    found = {v.name: v for v in level.wanted_variants(("lora", "bf16"), replace(package, spec=spec))}
+    assert found["lora"].floor == {"actor_rollout_ref.actor.optim.lr": "0.0"}
+    assert found["bf16"] == variants()["bf16"]
+    assert level.wanted_variants(("lora",), package) == [variants()["lora"]]
 
 
 def test_architecture_of_a_package_written_by_hand(tmp_path: Path) -> None:

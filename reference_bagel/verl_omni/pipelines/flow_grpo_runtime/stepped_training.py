@@ -41,6 +41,7 @@ class SteppedTraining(DiffusionModelBase):
         trainable: parts of the names of parameters that are trained without LoRA; none for all of them.
         peft_below: release of peft from which on LoRA does not reach the rollout; None where every release will do.
         lora_refused: why LoRA cannot be trained; None where it can.
+        lora_merged: LoRA can be trained all the same where the trainer merges it into the weights that it pushes.
     """
 
     common: ClassVar[Any]
@@ -48,6 +49,7 @@ class SteppedTraining(DiffusionModelBase):
     trainable: ClassVar[tuple[str, ...]] = ()
     peft_below: ClassVar[str | None] = None
     lora_refused: ClassVar[str | None] = None
+    lora_merged: ClassVar[bool] = False
 
     @classmethod
     def build_module(cls, model_config: Any, torch_dtype: torch.dtype) -> torch.nn.Module:
@@ -58,7 +60,8 @@ class SteppedTraining(DiffusionModelBase):
             RuntimeError: the installed peft is too new for LoRA.
         """
         if getattr(model_config, "lora_rank", 0):
-            if cls.lora_refused is not None:
+            merged = cls.lora_merged and bool(model_config.lora.get("merge"))
+            if cls.lora_refused is not None and not merged:
                 raise NotImplementedError(cls.lora_refused)
             _require_peft(cls.peft_below)
         logger.info("Loading %s from %s", cls.module_class.__name__, model_config.local_path)

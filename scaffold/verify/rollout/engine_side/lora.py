@@ -52,6 +52,22 @@ def collect(training: Training) -> Adapter:
     return Adapter(tensors, training.module.peft_config["default"].to_dict())
 
 
+@torch.no_grad()
+def merged(training: Training) -> list[tuple[str, torch.Tensor]]:
+    """All weights with the adapter in them, under the names by which a trainer with ``lora.merge`` sends them."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [module for module in training.module.modules() if isinstance(module, BaseTunerLayer)]
+    for layer in layers:
+        layer.merge()
+    weights = [
+        (name.replace(".base_layer.", "."), tensor) for name, tensor in training.base_weights() if ".lora_" not in name
+    ]
+    for layer in layers:
+        layer.unmerge()
+    return weights
+
+
 def bound(worker: Any, adapter: Adapter) -> list[str]:
     """Return the sent modules that reach a wrapped engine module with a B that is not zero, by the manager's names."""
     manager = worker.lora_manager

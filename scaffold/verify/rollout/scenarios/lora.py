@@ -38,10 +38,17 @@ def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     parts, told = [], ""
     for push in range(PUSHES):
         lora.change(training, seed=push + 1)
-        adapter = lora.collect(training)
         if push == 0:
             stale = bench.compare(bench.first, bench.recipe, training=training)
             yield control_measurement(STALE, stale.log_prob)
+        if facts["sync"] == "merge":
+            weights = lora.merged(training)
+            bench.engine.sync(weights)
+            samples = bench.roll_out(bench.recipe, texts, seed=11 + push)
+            parts.append(bench.compare(samples, bench.recipe, training=training))
+            told = f"{len(weights)} tensors, merged by the trainer"
+            continue
+        adapter = lora.collect(training)
         try:
             bench.engine.push_lora(adapter.tensors, adapter.config)
         except ValueError as error:
@@ -57,6 +64,7 @@ def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
         told = f"the engine's manager binds {len(bound)} of {len(adapter.modules)} sent modules"
     hook = hasattr(bench.engine.pipeline, "map_lora_update_to_engine")
     log_prob, velocity = bench.equal(PAIR, join(parts))
-    told = f"{PUSHES} pushes, through the package's own hook" if hook else f"{PUSHES} pushes; {told}"
+    own = hook and facts["sync"] != "merge"
+    told = f"{PUSHES} pushes, through the package's own hook" if own else f"{PUSHES} pushes; {told}"
     yield replace(log_prob, reason=f"{told}; {log_prob.reason}")
     yield velocity
