@@ -29,6 +29,7 @@ from scaffold.verify.catalogue import ContractEntry, catalogue
 from scaffold.verify.child.contained import start_contained
 from scaffold.verify.child.devices import hidden
 from scaffold.verify.child.isolation import is_over, last_words
+from scaffold.verify.contracts.ported import OF_HAND
 from scaffold.verify.package import Package, declared_lists, model_names
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from scaffold.verify.rollout.level import Plan
 
 
-# Has the real pipeline of a ported package make a tiny checkpoint and rollouts, for level ``contract`` to run on.
+# Has the real pipeline make rollouts for level ``contract`` to run on, and for a ported package a tiny checkpoint.
 
 
 def recorded(
@@ -49,7 +50,7 @@ def recorded(
     """Make the recordings.
 
     Args:
-        package: one with a ported denoiser.
+        package: one with a ported denoiser, or a hand-written one with its table.
         scratch: an empty folder that outlives the contracts.
         dtypes: precisions to run the pipeline in.
         checkpoint: of whose configuration the tiny one has its settings.
@@ -64,7 +65,7 @@ def recorded(
     found = environment_of(package)
     try:
         if isinstance(found, str):
-            raise NotEstablishedError(f"what a ported denoiser is given only its pipeline knows, and {found}")
+            raise NotEstablishedError(f"what its pipeline does only the pipeline knows, and {found}")
         plan = make_plan(package, found, checkpoint, scratch)
     except NotEstablishedError as reason:
         return {dtype: {"unknown": str(reason)} for dtype in dtypes}
@@ -77,7 +78,7 @@ def _made(plan: Plan, dtype: str, folder: Path) -> dict[str, Any]:
     from scaffold.verify.rollout.process import run_process
 
     folder.mkdir()
-    task = plan.task(dtype, folder / "recording.jsonl", builder=None, recording=str(folder))
+    task = plan.task(dtype, folder / "recording.jsonl", recording=str(folder))
     file = folder / "recording.json"
     task.write(file)
     ending = run_process(plan.environment, file, folder / "recording.log", profile=plan.profile)
@@ -174,6 +175,7 @@ def run_contract_level(
         groups.setdefault(None if entry.diffusers == installed else entry.diffusers, []).append(entry)
     with ExitStack() as stack:
         job["ported"], job["half"] = _recorded(package, stack, entries, request.checkpoint)
+        job["rolled"] = _rolled(package, stack, entries, request.checkpoint)
         hosts = []  # all of them before the first is read: most of a host's time goes into its imports
         for release, group in groups.items():
             path = None
@@ -194,10 +196,11 @@ def run_contract_level(
                     tell(results[event["id"]].line)
             for entry in group:
                 results.setdefault(entry.id, _result(entry, "fail", "the host process ended before this contract"))
-        for made in (job["ported"] or {}, job["half"] or {}):
+        every = [job[name] or {} for name in ("ported", "half", "rolled")]
+        for made in every:
             if "checkpoint" in made:
                 outcome.environment |= constants.told(Path(made["checkpoint"]))
-    failed = next((made["failed"] for made in (job["ported"] or {}, job["half"] or {}) if "failed" in made), None)
+    failed = next((made["failed"] for made in every if "failed" in made), None)
     if failed is not None:
         _recording_failed(entries, results, failed)
     outcome.checks = [results[entry.id] for entry in entries]
@@ -207,7 +210,8 @@ def run_contract_level(
 def _recording_failed(entries: Sequence[ContractEntry], results: dict[str, CheckResult], reason: str) -> None:
     """One failure says that the real pipeline did not run, that of ``forward`` where it was asked for."""
     skipped = [entry for entry in entries if entry.recorded and results[entry.id].status == "skip"]
-    shown = next((entry for entry in skipped if entry.id == "forward"), next(iter(skipped), None))
+    told = ("forward", "rollout-log-probs")
+    shown = next((entry for name in told for entry in skipped if entry.id == name), next(iter(skipped), None))
     if shown is not None:
         results[shown.id] = _result(shown, "fail", reason)
 
@@ -231,6 +235,19 @@ def _recorded(
         folder = stack.enter_context(scratch_folder("recording"))
         found |= recorded(package, folder, [dtype for dtype in needed if needed[dtype]], checkpoint)
     return found["float32"], found["bfloat16"]
+
+
+def _rolled(
+    package: Package, stack: ExitStack, entries: Sequence[ContractEntry], checkpoint: Path | None
+) -> dict[str, Any] | None:
+    """Where the rollouts of a hand-written package's real pipeline lie, or why there are none.
+
+    None for a package without its table, and where no selected contract is about its rollout.
+    """
+    if not package.declared.place or not any(entry.module in OF_HAND for entry in entries):
+        return None
+    folder = stack.enter_context(scratch_folder("recording"))
+    return recorded(package, folder, ["float32"], checkpoint)["float32"]
 
 
 def _profile(package: Package) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from matrix import failing
 from mutants import AnchorError, Mutant, mutants, reference_files
 
 from scaffold.check.catalogue import all_rules
@@ -22,6 +23,18 @@ def test_reference_is_clean() -> None:
 @pytest.mark.parametrize("one", [one for one in mutants() if one.rules], ids=lambda one: one.name)
 def test_rules_find_it(one: Mutant) -> None:
     assert check_files(one.tree(reference_files()), one.rules), f"none of {', '.join(one.rules)} speaks"
+
+
+RUN = [one for one in mutants() if one.contracts]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [pytest.param(one, id=one.name, marks=[pytest.mark.table] if number else []) for number, one in enumerate(RUN)],
+)
+def test_contracts_fail_for_it(one: Mutant, warm: None) -> None:
+    found = failing(one, one.contracts)
+    assert found.keys() == set(one.contracts), found
 
 
 def test_every_item_is_broken_in_several_ways() -> None:

@@ -58,6 +58,7 @@ SKIPPED = {
     "validation-output",
     "window-alignment",
     "window-noise",
+    "gradient-paths",
     "rollout-control-cached-weights",
     "rollout-control-end-token",
     "rollout-declared",
@@ -145,13 +146,13 @@ RUNTIME = "../flow_grpo_runtime/"
 BUGS = {
     "trainable-parameters": (
         "OmniGen2Pipeline",
-        RUNTIME + "training.py",
+        RUNTIME + "stepped_training.py",
         "parameter.data = parameter.data.float()",
         "parameter.data = parameter.data.bfloat16()",
     ),
     "rollout-log-probs": (
         "OmniGen2Pipeline",
-        RUNTIME + "training.py",
+        RUNTIME + "stepped_training.py",
         "prev_sample=following,",
         "prev_sample=sample,",
     ),

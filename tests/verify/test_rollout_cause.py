@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,12 +17,18 @@ pytest.importorskip("torch")
 
 import torch
 
-from scaffold.verify.rollout.check import Check, Measurement
+from scaffold.files.resources import kit_root
+from scaffold.verify.declared import Declared
+from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 from scaffold.verify.rollout.engine_side import cause, data_script, main
+from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
+from scaffold.verify.rollout.engine_side.comparison import compare
+from scaffold.verify.rollout.engine_side.prompts import PromptForm
 from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.recorder import StepTaken, step_at
-from scaffold.verify.rollout.engine_side.training import filled
-from scaffold.verify.rollout.scenarios import window_per_step
+from scaffold.verify.rollout.engine_side.training import Training, filled
+from scaffold.verify.rollout.engine_side.trajectory import Trajectory
+from scaffold.verify.rollout.scenarios import declared, negative_prompt, row, window_per_step
 
 
 def call(*rows: list[float], level: float = 0.5) -> Any:
@@ -145,3 +153,106 @@ def test_an_error_fails_the_first_check_that_it_ends_and_no_other() -> None:
         ("rollout-three", True),
     ]
     assert "rollout-two fails by it" in found[3]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("training", "rollout", "told"),
+    [
+        (0.8, 0.8, None),
+        (0.5, 0.8, "set_timesteps is given mu = 0.5 in training and 0.8 in the rollout"),
+        (None, 0.8, None),  # that side may bend its noise levels itself
+        (0.5, None, None),
+    ],
+)
+def test_a_shift_that_differs_shows_where_the_scheduler_ignores_it(
+    training: float | None, rollout: float | None, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(kit_root()))
+    from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
+
+    def build_scheduler(config: Any) -> Any:
+        scheduler = FlowMatchSDEDiscreteScheduler()
+        scheduler.set_timesteps(sigmas=[1.0, 0.5], mu=training)
+        return scheduler
+
+    adapter: Any = SimpleNamespace(
+        build_scheduler=build_scheduler,
+        configure_train_mode=lambda module: None,
+        prepare_model_inputs=lambda **_: ({}, None),
+        forward_and_sample_previous_step=lambda **_: (torch.zeros(1), torch.zeros(1, 2)),
+    )
+    side = Training(SimpleNamespace(training=adapter), "", torch.float32, "ids", torch.nn.Identity())  # type: ignore[arg-type]
+    monkeypatch.setattr(side, "config", lambda recipe: None)
+    sample = Trajectory(
+        [1], torch.zeros(3, 2), torch.tensor([1000.0, 500.0]), torch.zeros(2), [None] * 2, shift=rollout
+    )
+    found = compare([sample], side.recompute([sample], Recipe(8, 8)))
+    assert found.problem == told
+    assert (found.log_prob <= 1e-6) is (told is None)
+
+
+class _Words:
+    chat_template = None
+
+    @staticmethod
+    def encode(text: str, **_: Any) -> list[int]:
+        return [ord(letter) for letter in text]
+
+
+@pytest.mark.parametrize(
+    ("velocity", "wrong"),
+    [
+        (lambda ids, before: sum(ids), None),
+        (lambda ids, before: 0, "takes no notice of it"),
+        (lambda ids, before: sum(ids) + len(before), "depends on the negative prompt of the one before it"),
+    ],
+)
+@pytest.mark.parametrize("words", ["", "blurry"])
+def test_another_negative_prompt_of_the_same_form_gives_another_velocity(
+    velocity: Any, wrong: str | None, words: str
+) -> None:
+    texts = ("a fox", "two cats")
+    rows = {text: {"prompt": [], "negative_prompt": [{"role": "user", "content": words}]} for text in texts}
+    sent: list[list[int]] = [[]]
+
+    def roll_out(recipe: Any, texts: Any) -> list[Any]:
+        return [SimpleNamespace(velocities=[torch.tensor([float(velocity(sent[-1], sent[-2]))])])]
+
+    @contextlib.contextmanager
+    def of_request(ids: list[int]) -> Iterator[None]:
+        sent.append(ids)
+        yield
+
+    bench: Any = SimpleNamespace(
+        texts=texts,
+        prompts=PromptForm(_Words(), None, None, False, False, rows=rows),
+        recipe=Recipe(8, 8, guidance={"true_cfg_scale": 4.0}),
+        neutral=1.0,
+        roll_out=roll_out,
+        engine=SimpleNamespace(negative_prompt=of_request),
+    )
+    (found,) = negative_prompt.measure(bench)
+    assert (found.value, (wrong or "two negative prompts") in found.reason) == (float(bool(wrong)), True), found.reason
+    bench.recipe = Recipe(8, 8)
+    with pytest.raises(NotApplicable, match="does not guide"):
+        next(negative_prompt.measure(bench))
+
+
+def test_embeddings_of_one_length_are_told_by_what_the_rollout_hands_over() -> None:
+    def bench(*lengths: int) -> Any:
+        first = [
+            Trajectory(list(range(3 + n)), torch.zeros(2, 4, 8, 8), torch.ones(1), None, sigmas=[None])
+            for n in range(len(lengths))
+        ]
+        for sample, length in zip(first, lengths, strict=True):
+            sample.extra = {"prompt_embeds": torch.zeros(length, 5)}
+        table = Declared(place="verify.toml", latents=(4, 8, 8), columns={"prompt_embeds": ("prompt", 5)})
+        found: Any = SimpleNamespace(table=table, first=first)
+        found.embedded = EngineUnderTest.embedded.fget(found)  # type: ignore[attr-defined]
+        return found
+
+    (fixed,), (ragged,) = (declared.measure(bench(*lengths)) for lengths in ((64, 64), (3, 4)))
+    assert "columns.prompt_embeds has 'prompt', the rollout hands over 64 for all" in fixed.reason
+    assert ragged.value == 0.0
+    with pytest.raises(NotApplicable, match="every prompt is embedded in 64 tokens"):
+        next(row.measure(bench(64, 64)))

@@ -71,11 +71,33 @@ def _element(value: ast.expr, name: str) -> ast.expr:
     return value
 
 
+_LAYERS = "        self.layers = nn.ModuleList(ToyLayer(config) for _ in range(config.num_hidden_layers))\n"
+_FILLED = """        self.layers = nn.ModuleList()
+        for _ in range(config.num_hidden_layers):
+            self.layers.append(%s(config))
+"""
+_IN_TABLE = ("class TimestepEmbedder(", 'BLOCKS = {"toy": ToyLayer}\n\n\nclass TimestepEmbedder(')
+_NAMED = ('"ToyLayer"', '«"ToyBlock"»')
 FAILING = (
+    Example("of a list that a loop fills", model=[(_LAYERS, _FILLED % "ToyLayer"), _NAMED]),
+    Example("of blocks in a table of the package", model=[(_LAYERS, _FILLED % 'BLOCKS["toy"]'), _IN_TABLE, _NAMED]),
     Example("annotated, not set", model=('_no_split_modules = ["ToyLayer"', "«_no_split_modules»: list[str")),
     Example("a string", model=('["ToyLayer"]', '«"ToyLayer"»')),
     Example("a class that is not there", model=('"ToyLayer"', '«"ToyDecoderLayer"»')),
     Example("a part of a layer", model=('"ToyLayer"', '«"ToyAttention"»')),
     Example("one of two", model=('ToyLayer"]', 'ToyLayer", «"ToyBlock"»]')),
 )
-PASSING = (Example("computed from the class", model=('"ToyLayer"', "ToyLayer.__name__")),)
+PASSING = (
+    Example("computed from the class", model=('"ToyLayer"', "ToyLayer.__name__")),
+    Example("a list that a loop fills", model=(_LAYERS, _FILLED % "ToyLayer")),
+    Example("blocks in a table of the package", model=[(_LAYERS, _FILLED % 'BLOCKS["toy"]'), _IN_TABLE]),
+    Example(
+        "blocks in a table that is not in the tree",
+        model=[
+            ("import torch\n", "import torch\nfrom toy_blocks import BLOCKS\n"),
+            (_LAYERS, _FILLED % "BLOCKS[config.kind]"),
+            ('"ToyLayer"', '"ToyBlock"'),
+        ],
+        also="OSC121",
+    ),
+)

@@ -104,7 +104,12 @@ def _used(package: Package, config: ast.ClassDef, name: str) -> bool:
     return False
 
 
+_OPENED = '        with open(os.path.join(model_path, "config.json")) as file:\n'
 FAILING = (
+    Example(
+        "the defaults, whatever the file says",
+        model=("cls(**{field.name: raw[field.name] for field in fields(cls)})", "«cls»()"),
+    ),
     Example("layers are counted", model=("config.num_hidden_layers", "«2»")),
     Example(
         "one is left out",
@@ -115,6 +120,13 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "the defaults, where no file lies beside the weights",
+        model=(
+            _OPENED,
+            f'        if not os.path.isfile(os.path.join(model_path, "config.json")):\n            return cls()\n{_OPENED}',
+        ),
+    ),
     Example(
         "all of them, by name",
         model=(

@@ -248,7 +248,7 @@ def _measure(job: dict[str, Any], contract: dict[str, Any]) -> dict[str, Any]:
         package = importlib.import_module(job["module"])
         random.seed(0)
         torch.manual_seed(0)
-        measured = contract_of(contract["module"], job).run(subject_of(job, package))
+        measured = contract_of(contract["module"], job).run(subject_of(job, package, contract["module"]))
     except NotDrivableError as reason:
         return {"status": "skip", "reason": str(reason)}
     except MemoryError:

@@ -7,6 +7,7 @@ from typing import Any
 
 from scaffold.verify.formulas import guided, time_of, transition, worst_relative
 from scaffold.verify.measured import Attempts, Measured, NotDrivableError
+from scaffold.verify.subject.driving import OwnLoopError
 from scaffold.verify.subject.guidance import Guidance, guidance, names_read, step
 from scaffold.verify.subject.prediction import as_velocity, predicts_clean
 
@@ -63,7 +64,8 @@ def _either_form(subject: Any, reason: NotDrivableError) -> Measured:
         NotDrivableError: the guided velocity is neither, nor one that is certainly wrong; pipelines renorm it too.
     """
     names = names_read(subject)
-    if set(names) != {"text_scale"} or "unknown" not in subject.job["upstream"]:
+    known = "unknown" not in subject.job["upstream"] and not isinstance(reason, OwnLoopError)
+    if set(names) != {"text_scale"} or known:
         raise reason
     fitting: dict[str, float] = {}
     for scale in (1.7, 3.0):

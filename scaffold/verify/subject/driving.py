@@ -13,6 +13,10 @@ from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.rollout import RolloutDriver
 
 
+class OwnLoopError(NotDrivableError):
+    """What upstream's pipeline does says nothing of this package's rollout."""
+
+
 def drive(subject: Any, dtype: torch.dtype | None = None) -> RolloutDriver:
     """A driver of the rollout adapter.
 
@@ -43,7 +47,8 @@ def require_inherited_loop(subject: Any) -> None:
     codes = [code for value in own if inspect.isfunction(value) for code in _codes(inspect.unwrap(value).__code__)]
     inherits = not any("forward" in vars(kind) for kind in kinds) or any("forward" in code.co_names for code in codes)
     if not inherits or any("step" in code.co_names for code in codes):
-        raise NotDrivableError("the rollout adapter has a loop of its own; --level rollout runs it")
+        why = (subject.job.get("rolled") or {}).get("unknown", "--level rollout runs it")
+        raise OwnLoopError(f"the rollout adapter has a loop of its own; {why}")
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -19,34 +19,24 @@ from scaffold.attributes import with_attribute
 from scaffold.files.reading import copy_tree, read_text
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import NotDrivableError
-from scaffold.verify.rollout.engine_side.recording import FILE
-from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.ported_facts import filled_guidance
 from scaffold.verify.subject.checkpoint import CheckpointWriter, load, write_tensors
 from scaffold.verify.subject.geometry import Geometry
+from scaffold.verify.subject.recorded import RecordedSubject
 from scaffold.verify.subject.settings import Settings
-from scaffold.verify.subject.subject import PROMPTS, Subject
+from scaffold.verify.subject.subject import PROMPTS
 
 
-class PortedSubject(Subject):
+class PortedSubject(RecordedSubject):
     """The package under test, its tiny checkpoint, and what the real pipeline made of some prompts.
 
     Token ids mean nothing to it: a prompt of a contract stands for one of the recorded samples, those of ``PROMPTS``
     for the three of different lengths.
     """
 
-    @cached_property
-    def recording(self) -> dict[str, Any]:
-        """What ``engine_side.recording`` wrote.
-
-        Raises:
-            NotDrivableError: there is none.
-        """
-        ported = self.job["ported"]
-        if "unknown" in ported:
-            raise NotDrivableError(ported["unknown"])
-        constants.replace(Path(ported["checkpoint"]))
-        found: dict[str, Any] = torch.load(Path(ported["folder"], FILE), weights_only=True)
+    @property
+    def made(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.job["ported"]
         return found
 
     @cached_property
@@ -57,12 +47,6 @@ class PortedSubject(Subject):
     def rolled_out(self, number: int) -> dict[str, Any] | None:
         found: dict[str, Any] = self.recording["samples"][number]
         return found
-
-    @property
-    def checkpoint(self) -> Path:
-        """Folder of the tiny checkpoint."""
-        self.recording  # noqa: B018
-        return Path(self.job["ported"]["checkpoint"])
 
     @property
     def config(self) -> Any:
@@ -83,17 +67,7 @@ class PortedSubject(Subject):
         return module.eval()
 
     def settings(self, *, asked: set[str] | None = None, **changes: Any) -> Settings:
-        changes.setdefault("local_path", str(self.checkpoint))
-        changes.setdefault("steps", self.recording["steps"])
-        changes.setdefault("noise_level", self.recording["noise_level"])
-        changes = {**filled_guidance(self.spec), **changes}
-        size = {name: value for name, value in self.recording["size"].items() if value is not None}
-        return super().settings(asked=asked, **{**size, **self.recording["guidance"], **changes})
-
-    @cached_property
-    def geometry(self) -> Geometry:
-        size, latents = self.recording["size"], self.recording["samples"][0]["latents"]
-        return Geometry(size["height"], size["width"], tuple(latents.shape[1:]))
+        return super().settings(asked=asked, **{**filled_guidance(self.spec), **changes})
 
     def images(self, module: Any) -> list[Geometry]:
         return [self.geometry]
@@ -157,25 +131,6 @@ class PortedSubject(Subject):
         """What the adapter makes of recorded samples and their own trajectories, both branches."""
         trajectory = self.trajectory_of(samples)
         return self.prepared(module, self.settings(**changes), trajectory, self.batch_of(samples), step)
-
-    @staticmethod
-    def trajectory_of(samples: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
-        """Latents ``(B, T + 1, …)`` and timesteps ``(B, T)`` as they were recorded."""
-        return tuple(torch.stack([sample[name] for sample in samples]) for name in ("latents", "timesteps"))  # type: ignore[return-value]
-
-    def recomputed(self, module: Any, samples: list[dict[str, Any]], settings: Settings) -> Tensor:
-        """Log-probs ``(B, T)`` of recorded trajectories, as the training adapter computes them."""
-        return torch.stack([found[0].float() for found in self.steps(module, samples, settings)], dim=1)
-
-    def steps(self, module: Any, samples: list[dict[str, Any]], settings: Settings) -> list[tuple[Tensor, ...]]:
-        """What the training adapter computes for each recorded step: log-prob ``(B,)``, mean ``(B, …)`` and others."""
-        trajectory = self.trajectory_of(samples)
-        rows: list[tuple[Tensor, ...]] = []
-        for step in range(trajectory[1].shape[1]):
-            inputs = self.prepared(module, settings, trajectory, self.batch_of(samples), step)
-            with torch.no_grad():
-                rows.append(self.scored(module, settings, inputs, trajectory, step))
-        return rows
 
     def guided_velocity(self, module: Any, sample: dict[str, Any], step: int) -> Tensor:
         """The velocity with which training scores one recorded step of one sample, ``(1, …)`` float32.

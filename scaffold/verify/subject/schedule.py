@@ -82,7 +82,7 @@ def _measure_recorded(subject: Any) -> Measured:
         if found.shape != walked.shape:
             problems.append(f"{steps} steps: training has {len(found)} noise levels, the pipeline walks {len(walked)}")
             continue
-        apart = difference(found, walked)
+        apart = difference(found, walked) / max(1.0, float(walked.abs().max()))  # they may be thousandths
         if apart > worst:
             worst, where = apart, f" (at {steps} steps)"
         problems += _looked_up(scheduler, walked.float(), steps)

@@ -113,7 +113,7 @@ class Subject:
         made = []
         for whole in (False, True):
             batch = self.micro_batch(PROMPTS, trajectory[0])
-            for name in ("prompt_embeds_mask", "negative_prompt_embeds_mask"):
+            for name in {"prompt_embeds_mask", "negative_prompt_embeds_mask"} & batch.keys():
                 batch[name] = torch.ones_like(batch[name]) if whole else batch[name]
             inputs, _ = self.prepared(module, settings, trajectory, batch)
             made.append(inputs)

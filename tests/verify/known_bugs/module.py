@@ -39,6 +39,12 @@ BUGS = (
         ("gradient-checkpointing", "lora-learns"),
     ),
     Bug(
+        19,
+        "one of two ways of a gradient is cut, each parameter has the other",
+        ((MODEL, "context = context + self.mlp(", "context = context.detach() + self.mlp("),),
+        ("gradient-paths",),
+    ),
+    Bug(
         12,
         "dropout in train mode",
         (

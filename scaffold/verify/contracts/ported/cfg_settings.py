@@ -10,16 +10,20 @@ from scaffold.verify.measured import Measured, NotDrivableError
 
 
 def run(subject: Any) -> Measured:
-    """What a request asks for must decide the rollout, and training must refuse calls of another scale."""
-    name, guided = subject.spec.get("guidance", {}).get("scale"), subject.recording["guided"]
-    if name is None or not guided:
+    """What a request asks for must decide the rollout, and training must refuse recorded calls of another scale."""
+    name = subject.spec.get("guidance", {}).get("scale") if subject.spec else subject.table.guidance
+    guided = subject.recording["guided"]
+    if not name or not guided:
         raise NotDrivableError("the pipeline has no guidance scale")
     module, problems, worst = subject.new_module(), [], 0.0
     default = subject.recording["samples"][0]
-    subject.inputs_of(module, [default])  # raises where training's defaults are not the rollout's
+    if subject.spec:
+        subject.inputs_of(module, [default])  # raises where training's defaults are not the rollout's
     for scale, sample in guided.items():
         settings = subject.settings(**{name: scale})
         worst = max(worst, difference(subject.recomputed(module, [sample], settings)[0], sample["log_probs"]))
+        if not subject.spec:
+            continue  # what it hands to training holds no scale
         try:
             subject.inputs_of(module, [sample])
             problems.append(f"calls of a rollout with {name}={scale} are taken for those of the default")

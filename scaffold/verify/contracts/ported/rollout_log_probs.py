@@ -6,6 +6,7 @@ from typing import Any
 
 from scaffold.verify.contracts.rollout_log_probs import LIMIT
 from scaffold.verify.measured import Measured
+from scaffold.verify.subject.recorded import MisfitError
 
 
 def run(subject: Any) -> Measured:
@@ -17,7 +18,10 @@ def run(subject: Any) -> Measured:
     samples = [*recording["kinds"].items(), *(("sde", sample) for sample in recording["plain"])]
     for number, (kind, sample) in enumerate(samples):
         settings = subject.settings(sde_type=kind, noise_level=subject.recording["noise_level"])
-        again = subject.recomputed(module, [sample], settings)[0]
+        try:
+            again = subject.recomputed(module, [sample], settings)[0]
+        except MisfitError as reason:
+            return Measured("", [str(reason)])
         difference = float((again - sample["log_probs"]).abs().max())
         name = kind if number < len(recording["kinds"]) else f"{kind} without images"
         series |= {f"{name}, rollout": sample["log_probs"].tolist(), f"{name}, training": again.tolist()}

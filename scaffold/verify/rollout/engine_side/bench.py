@@ -102,6 +102,13 @@ class EngineUnderTest:
         return self._first
 
     @property
+    def embedded(self) -> int | None:
+        """Tokens of a prompt's embeddings where prompts of unlike length have as many; None where they differ."""
+        found = {len(rows) for sample in self.first if (rows := sample.extra.get("prompt_embeds")) is not None}
+        alike = len(found) == 1 and len({len(sample.token_ids) for sample in self.first}) > 1
+        return found.pop() if alike else None
+
+    @property
     def references(self) -> bool:
         """Whether the package is for edits, so that its requests bring images."""
         ported = self.task.facts.get("ported")

@@ -34,7 +34,7 @@ class Comparison:
 
     Attributes:
         steps: of each sample in turn.
-        problem: how a trajectory is out of step, where one is.
+        problem: how a trajectory is out of step, where one is, or how the schedules' shifts differ.
         misfit: how training's schedule lacks what the rollout walked, where it does.
     """
 
@@ -76,7 +76,7 @@ class Comparison:
 
 def compare(samples: Sequence[Trajectory], recomputed: Recomputed) -> Comparison:
     """Pair what the rollout recorded with what training computed from the same latents."""
-    problem = next((sample.problem for sample in samples if not sample.aligned), None)
+    problem = next((sample.problem for sample in samples if not sample.aligned), recomputed.shifts)
     steps = []
     for row, sample in enumerate(samples):
         for step in range(sample.steps):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +34,10 @@ def record(bench: EngineUnderTest, folder: Path) -> None:
     import torch
 
     recipe = bench.recipe
-    full = bench.task.dtype == "float32"
+    full, texts = bench.task.dtype == "float32", _texts(bench)
+    several = (*texts, *EQUAL) if full and bench.table is None else texts
     content: dict[str, Any] = {
-        "samples": [_plain(sample) for sample in bench.roll_out(recipe, (*RAGGED, *EQUAL) if full else RAGGED)],
+        "samples": [_plain(sample) for sample in bench.roll_out(recipe, several)],
         "size": {"height": recipe.height, "width": recipe.width, "num_frames": recipe.num_frames},
         "steps": recipe.num_inference_steps,
         "noise_level": recipe.noise_level,
@@ -51,13 +52,18 @@ def record(bench: EngineUnderTest, folder: Path) -> None:
     torch.save(content, folder / FILE)
 
 
+def _texts(bench: EngineUnderTest) -> Sequence[str]:
+    """A hand-written package's prompts are its data script's."""
+    return RAGGED if bench.table is None else bench.texts
+
+
 def _one(bench: EngineUnderTest, recipe: Recipe) -> Trajectory:
-    return bench.roll_out(recipe, RAGGED[:1])[0]
+    return bench.roll_out(recipe, _texts(bench)[:1])[0]
 
 
 def _plain(sample: Trajectory) -> dict[str, Any]:
-    kept = {"latents": sample.latents, "timesteps": sample.timesteps, "log_probs": sample.log_probs}
-    return {**kept, "velocities": list(sample.velocities), "extra": dict(sample.extra)}
+    names = ("token_ids", "latents", "timesteps", "log_probs", "velocities", "extra")
+    return {name: getattr(sample, name) for name in names}
 
 
 def _guided(bench: EngineUnderTest) -> Iterator[tuple[float, dict[str, Any]]]:
@@ -75,12 +81,12 @@ def _schedules(bench: EngineUnderTest) -> Iterator[tuple[int, list[float]]]:
 
 def _windows(bench: EngineUnderTest) -> Iterator[tuple[int, list[float]]]:
     """Noise level at which the window of two begins, by training step; each rank sends a request of its own."""
-    count = len(bench.roll_out(bench.recipe, RAGGED[:1])[0].timesteps)
+    texts, count = _texts(bench), len(_one(bench, bench.recipe).timesteps)
     recipe = replace(bench.recipe, sde_window_size=2, sde_window_range=(0, count))
     found: dict[int, list[float]] = {}
     for rank in RANKS:
         with with_entries(os.environ, {"LOCAL_RANK": str(rank), "RANK": str(rank)}):
             for step in TRAINING_STEPS:
-                sample = bench.roll_out(replace(recipe, global_steps=step), RAGGED[rank : rank + 1], seed=rank)[0]
+                sample = bench.roll_out(replace(recipe, global_steps=step), texts[rank : rank + 1], seed=rank)[0]
                 found.setdefault(step, []).append(float(sample.timesteps[0]))
     yield from found.items()

@@ -16,6 +16,8 @@ from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory
 from scaffold.verify.subject.encoded import IDS, encoded_columns
 
+SAME_SHIFT = 1e-6
+
 
 @dataclass(frozen=True)
 class Recomputed:
@@ -26,12 +28,14 @@ class Recomputed:
         velocities: one ``(B, …)`` float32 a step; None where the step was not seen.
         means: one ``(B, …)`` a step, the mean of the next sample.
         misfit: how training's schedule lacks what the rollout walked; None where it does not.
+        shifts: how ``mu`` of the two schedules differs, also where a tiny checkpoint's scheduler takes no notice of it.
     """
 
     log_probs: torch.Tensor
     velocities: list[torch.Tensor | None]
     means: list[torch.Tensor]
     misfit: str | None = None
+    shifts: str | None = None
 
 
 class UnusableError(Exception):
@@ -124,7 +128,7 @@ class Training:
     def recompute_batch(self, batch: Any, recipe: Recipe, shift: float | None = None) -> Recomputed:
         """The same of a micro-batch, which holds ``all_latents`` and ``all_timesteps`` and what the adapter reads.
 
-        ``shift`` is the rollout's ``mu``, which is named where noise levels are others.
+        ``shift`` is the rollout's ``mu``. Where a side gives none, it may have bent its noise levels itself.
         """
         config = self.config(recipe)
         with recorder.shifts() as shifts:
@@ -134,9 +138,12 @@ class Training:
         embeddings = ("prompt_embeds", "prompt_embeds_mask", "negative_prompt_embeds", "negative_prompt_embeds_mask")
         rows, velocities, means = [], [], []
         kept, count = batch["all_latents"].shape[1], batch["all_timesteps"].shape[1]
-        misfit = _misfit(batch["all_timesteps"], scheduler)
-        if misfit is not None and shifts and shifts[-1] != shift:
-            misfit = f"set_timesteps is given mu = {shifts[-1]} in training and {shift} in the rollout; {misfit}"
+        misfit = schedule_misfit(batch["all_timesteps"], scheduler)
+        own = shifts[-1] if shifts else None
+        told = f"set_timesteps is given mu = {own} in training and {shift} in the rollout"
+        if misfit is not None and own != shift:
+            misfit = f"{told}; {misfit}"
+        differs = own is not None and shift is not None and abs(own - shift) > SAME_SHIFT * max(1.0, abs(shift))
         short = None if kept == count + 1 else f"{kept} latents for {count} recorded steps, which need {count + 1}"
         for step in range(count):
             inputs, negative = self.adapter.prepare_model_inputs(
@@ -166,7 +173,7 @@ class Training:
             rows.append(log_prob.float())
             means.append(mean.float())
             velocities.append(taken[-1].velocity if taken else None)
-        return Recomputed(torch.stack(rows, dim=1), velocities, means, misfit)
+        return Recomputed(torch.stack(rows, dim=1), velocities, means, misfit, (misfit or told) if differs else None)
 
     def _cast(self, inputs: dict[str, Any] | None) -> dict[str, Any] | None:
         """Latents travel in float32; mixed precision casts what goes into a module."""
@@ -204,7 +211,7 @@ def filled(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     ]
 
 
-def _misfit(timesteps: torch.Tensor, scheduler: Any) -> str | None:
+def schedule_misfit(timesteps: torch.Tensor, scheduler: Any) -> str | None:
     """How a schedule lacks one of the timesteps ``(B, T)`` that a rollout recorded; None where it has them all."""
     known = torch.as_tensor(scheduler.timesteps).detach().float().cpu().reshape(-1)
     for row in timesteps.float().cpu():

@@ -27,6 +27,11 @@ def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     if bench.table is None:
         raise NotApplicable("the package has no verify.toml")
     wrong = list(_wrong(bench.table, bench.first[0]))
+    length = bench.embedded
+    if length is not None and PROMPT in bench.table.columns.get("prompt_embeds", ()):
+        wrong.append(
+            f"{bench.table.place} columns.prompt_embeds has '{PROMPT}', the rollout hands over {length} for all"
+        )
     told = "; ".join(wrong) or f"latents, time and {len(bench.table.columns)} columns are as declared"
     yield Measurement(CHECK.id, float(len(wrong)), told, floor=0.0)
 

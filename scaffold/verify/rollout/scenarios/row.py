@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from scaffold.verify.declared import PROMPT
 from scaffold.verify.rollout.check import LOG_PROB, Check, Measurement, NotApplicable
 
 if TYPE_CHECKING:
@@ -35,10 +34,10 @@ def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Send samples of the longest and the shortest prompt, of an edit with images of unlike sizes, through both."""
     from scaffold.verify.rollout.engine_side import queue_rows
 
-    if bench.table is not None and PROMPT not in bench.table.columns.get("prompt_embeds", (PROMPT,)):
+    if bench.table is not None and (length := bench.embedded) is not None and length < queue_rows.EMBEDDED:
         raise NotApplicable(
-            f"{bench.table.place} declares embeddings of one length, which a tiny checkpoint has shorter than VeRL-Omni"
-            " pads them to"
+            f"every prompt is embedded in {length} tokens, in a tiny checkpoint fewer than the {queue_rows.EMBEDDED}"
+            " that VeRL-Omni pads to"
         )
     batching = f"{queue_rows.BATCHING.replace('.', '/')}.py"
     try:
