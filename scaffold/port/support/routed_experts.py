@@ -54,5 +54,5 @@ class RoutedExperts(nn.ModuleList):
         # The one wait for the device: how many tokens each expert gets.
         parts = hidden_states[order // self.top_k].tensor_split(ends[:-1].tolist())
         made = torch.cat([expert(part) for expert, part in zip(self, parts, strict=True)])[order.argsort()]
-        mixed = (made.unflatten(0, (-1, self.top_k)) * weights[..., None]).sum(dim=1)
+        mixed: torch.Tensor = (made.view(*chosen.shape, made.shape[-1]) * weights[..., None]).sum(dim=1)
         return mixed if shared is None else shared(hidden_states) + mixed

@@ -131,7 +131,7 @@ class TrainedDenoiser(LoraFiles):
         """Forget what a call left behind once its backward pass is over, in which layers may be computed again."""
         output = getattr(output, "sample", output)
         tensors = output if isinstance(output, tuple | list) else (output,)
-        graded = next((value for value in tensors if isinstance(value, torch.Tensor) and value.requires_grad), None)
+        graded: Any = next((v for v in tensors if isinstance(v, torch.Tensor) and v.requires_grad), None)
         if graded is None:
             self._forget()
         else:
