@@ -152,6 +152,13 @@ DECLARED = {
 }
 
 
+def own_files(package: Path) -> list[Path]:
+    """Return the modules of a package beside its model code; that of a composed one is its model module."""
+    model = package.name.removesuffix("_flow_grpo")
+    apart = {model + end for end in (MODEL_CODE if ported(package) else (*MODEL_CODE, "_model.py"))}
+    return [path for path in sorted(package.glob("*.py")) if path.name not in apart]
+
+
 def content(path: Path) -> list[str]:
     """Return the lines that say something of a module: no license, no imports, no headers of functions.
 
@@ -173,12 +180,10 @@ def test_no_eight_lines_in_a_row_stand_in_two_packages(checkout: Path) -> None:
     """What could be in one place is in the runtime; denoisers, ported schedulers and loops are model code."""
     found: dict[tuple[str, ...], set[tuple[str, str]]] = collections.defaultdict(set)
     for package in packages(checkout):
-        apart = MODEL_CODE if ported(package) else (*MODEL_CODE, "_model.py")
-        for path in package.glob("*.py"):
-            if not path.name.endswith(apart):
-                lines, kind = content(path), "_model.py" if path.name.endswith("_model.py") else path.name
-                for at in range(len(lines) - RUN + 1):
-                    found[tuple(lines[at : at + RUN])].add((kind, package.name.removesuffix("_x_flow_grpo")))
+        for path in own_files(package):
+            lines, kind = content(path), "_model.py" if path.name.endswith("_model.py") else path.name
+            for at in range(len(lines) - RUN + 1):
+                found[tuple(lines[at : at + RUN])].add((kind, package.name.removesuffix("_x_flow_grpo")))
     equal: dict[str, set[tuple[str, ...]]] = collections.defaultdict(set)
     example = {}
     for run, places in found.items():
@@ -200,7 +205,5 @@ def test_a_package_is_small_beside_its_denoiser(checkout: Path) -> None:
     """Lines of Python beside the denoiser, the ported scheduler and the ported loop, blank ones included."""
     sizes = {}
     for package in packages(checkout):
-        apart = MODEL_CODE if ported(package) else (*MODEL_CODE, "_model.py")
-        files = [path for path in package.glob("*.py") if not path.name.endswith(apart)]
-        sizes[package.name] = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
+        sizes[package.name] = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in own_files(package))
     assert max(sizes.values()) <= 480, sizes
