@@ -144,6 +144,8 @@ class RecordedRollout(SteppedRollout):
             kwargs["od_config"].model = weights_file(kwargs["od_config"].model)
         super().__init__(*args, **kwargs)
         pipeline: Any = self
+        if not hasattr(pipeline, "od_config"):  # a pipeline need not keep it
+            pipeline.od_config = kwargs["od_config"] if "od_config" in kwargs else args[0]
         if plan.spare_at_start and not has_engine_linear(pipeline):
             add_spare_linear(pipeline, packed=plan.packed_lora)
         self._watched = False

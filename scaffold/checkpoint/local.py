@@ -61,12 +61,12 @@ def read_local(location: Path, progress: Progress | None = None, source: str | N
     shards = {shard: name for name, weight_map in indexes.items() for shard in weight_map.values()}
     for shard, index in sorted(shards.items()):
         folder.resolve(shard, index)
-    indexed = {PurePosixPath(name).parent for name in indexes}
+    indexed = {PurePosixPath(name).parent: name for name in indexes}
     single = {name for name in weights if name.endswith(WEIGHTS)}
-    beside = {name for name in single - shards.keys() if PurePosixPath(name).parent in indexed}
+    beside = {n: indexed[PurePosixPath(n).parent] for n in single - shards.keys() if PurePosixPath(n).parent in indexed}
     for name in sorted(beside):
         folder.resolve(name)
-    files = sorted(shards.keys() | single - beside)
+    files = sorted(shards.keys() | single - beside.keys())
     read = {}
     for done, name in enumerate(files):
         if progress is not None:
@@ -77,7 +77,7 @@ def read_local(location: Path, progress: Progress | None = None, source: str | N
     if progress is not None:
         progress(len(files), len(files))
     configs, skipped = read_configs(folder, names)
-    skipped |= dict.fromkeys(sorted(beside), "the index beside it does not name it")
+    skipped |= {name: f"{index}, which says what is read, does not name it" for name, index in sorted(beside.items())}
     labels = {name: folder.label(name) for name in indexes}
     return assemble(source or location.resolve().name, read, indexes, configs, skipped, labels)
 

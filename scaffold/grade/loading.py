@@ -55,7 +55,7 @@ def find_loading(facts: Established, source: UpstreamSource) -> Loading:
         return Loading("", known, own=True)
     stopped = port.unbuilt if not known else None
     if known and port.streamed:
-        place = _renamed_at(facts, port) or _changed_at(facts, source)
+        place = _renamed_at(facts, port) or _changed_at(facts, source, f"{port.kept.attribute}.")
         stopped = (place, quoted_line(source, place)) if place is not None else None
     return Loading(port.kept.attribute, known and stopped is None, stopped=stopped)
 
@@ -87,6 +87,8 @@ def _renamed_at(facts: Established, port: Port) -> str | None:
         if rule["op"] == "stacked" and not port.loader and _is_apart(port, str(rule["to"]), str(rule["from"])):
             continue
         start = str(rule["from"])
+        if rule["op"] == "rename" and (rule["how"], start, rule["to"]) == ("prefix", prefix, ""):
+            continue  # what the engine put in front, before the denoiser's own loader
         if rule["how"] != "prefix" or not start or start.startswith(prefix) or prefix.startswith(start):
             return f"{place[0]}:{place[1]}"
     return None
@@ -100,7 +102,7 @@ def _is_apart(port: Port, stacked: str, part: str) -> bool:
     return where == at and all(own in fused.parts for fused in layers)
 
 
-def _changed_at(facts: Established, source: UpstreamSource) -> str | None:
+def _changed_at(facts: Established, source: UpstreamSource, prefix: str) -> str | None:
     """Where the pipeline's loader, or what it calls in its module, hands other tensors on; None where it does not."""
     place = str(facts.value("detail.checkpoint.loader_location"))
     file, _, line = place.rpartition(":")
@@ -114,7 +116,7 @@ def _changed_at(facts: Established, source: UpstreamSource) -> str | None:
     if start is None:
         return place
     graph = ModuleGraph(source)
-    changes = ((where, at) for where, node in _reached(graph, file, start) if (at := _changed_in(node)))
+    changes = ((where, at) for where, node in _reached(graph, file, start) if (at := _changed_in(node, prefix)))
     return next((f"{where.replace('.', '/')}.py:{at}" for where, at in changes), None)
 
 
@@ -138,19 +140,22 @@ def _reached(graph: ModuleGraph, file: str, start: ast.FunctionDef) -> Iterator[
                     pending.append((origin.module, found))
 
 
-def _changed_in(node: ast.FunctionDef) -> int:
-    """The line on which pairs of name and tensor leave a function otherwise than they come; 0 where they do not."""
+def _changed_in(node: ast.FunctionDef, prefix: str) -> int:
+    """The line on which pairs of name and tensor leave a function otherwise than they come, but for the denoiser's
+    prefix; 0 where they do not."""
     for inner in walk_tree(node):
         pair: ast.expr | None = None
         if isinstance(inner, ast.Yield):
             pair = inner.value
         elif isinstance(inner, ast.GeneratorExp | ast.ListComp):
             pair = inner.elt
-        if isinstance(pair, ast.Tuple) and not all(isinstance(part, ast.Name) for part in pair.elts):
+        if isinstance(pair, ast.Tuple) and not all(
+            isinstance(part, ast.Name) or _is_cut(part, prefix) for part in pair.elts
+        ):
             return pair.lineno
         if isinstance(inner, ast.For) and isinstance(inner.target, ast.Tuple):
             names = {part.id for part in inner.target.elts if isinstance(part, ast.Name)}
-            stacked = {id(target) for target in _stacked_names(inner)}
+            stacked = {id(target) for target in (*_stacked_names(inner), *_cut_names(inner, prefix))}
             for changed in walk_tree(inner):
                 if isinstance(changed, ast.Name) and isinstance(changed.ctx, ast.Store) and changed.id in names:
                     if changed not in inner.target.elts and id(changed) not in stacked:
@@ -160,6 +165,25 @@ def _changed_in(node: ast.FunctionDef) -> int:
                 if isinstance(call, ast.Call) and _changes(call, weight):
                     return call.lineno
     return 0
+
+
+def _is_cut(part: ast.expr, prefix: str) -> bool:
+    """Tell whether this is a name without what the engine puts in front of the denoiser's."""
+    if isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name):
+        return ast.unparse(part.slice) in (f"len({prefix!r}):", f"{len(prefix)}:")
+    func = part.func if isinstance(part, ast.Call) else None
+    if not isinstance(func, ast.Attribute) or not isinstance(func.value, ast.Name):
+        return False
+    return ast.unparse(part) == f"{func.value.id}.removeprefix({prefix!r})"
+
+
+def _cut_names(loop: ast.For, prefix: str) -> Iterator[ast.Name]:
+    """Yield ``name`` of ``name = name.removeprefix(…)`` inside of a loop."""
+    for node in walk_tree(loop):
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(node, ast.Assign) and isinstance(target, ast.Name) and _is_cut(node.value, prefix):
+            if any(isinstance(read, ast.Name) and read.id == target.id for read in walk_tree(node.value)):
+                yield target
 
 
 def _changes(call: ast.Call, weight: str) -> bool:

@@ -30,7 +30,7 @@ NAMES = frozenset({"num_inference_steps", "latent_size", "model_path", "schedule
 CALLS = frozenset({"setting", "max", "min", "round", "abs"})
 ATTRIBUTES = frozenset(
     {"linspace", "sqrt", "exp", "log", "cos", "sin", "flip", "pi", "float32", "float64", "config", "get", "sigmas",
-     "timesteps"}
+     "timesteps", "cat", "concatenate", "append", "zeros"}
 )  # fmt: skip
 PREDICTED = frozenset({"conditional", "unconditional"})
 _NODES = (

@@ -12,6 +12,15 @@ from scaffold.limits import own_process
 from scaffold.limits.collector import collector_off
 from scaffold.upstream.own_pipeline import with_own_pipeline
 
+# What a file beside the checkpoint may say in place of the source.
+OF_FILES = (
+    "answers.scheduler.shift",
+    "answers.scheduler.direction",
+    "answers.cfg.scales",
+    "detail.scheduler.default_steps",
+    "detail.request.sizes",
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -49,7 +58,11 @@ def inspect_pipeline(
                 entry.write(report)
     else:
         report = _inspect(source, pipeline, task)
-    return _with_checkpoint(report, headers) if headers is not None else report
+    if headers is None:
+        return report
+    if any(report.fact(key).confidence == "likely" for key in OF_FILES):
+        report = _inspect(source, pipeline, task, headers)
+    return _with_checkpoint(report, headers)
 
 
 def _with_checkpoint(report: Report, headers: CheckpointHeaders) -> Report:
@@ -67,7 +80,9 @@ def _with_checkpoint(report: Report, headers: CheckpointHeaders) -> Report:
 
 # The symbolic values of one inspection form one graph that is dropped as a whole.
 @collector_off()
-def _inspect(source: UpstreamSource, pipeline: str, task: str | None) -> Report:
+def _inspect(
+    source: UpstreamSource, pipeline: str, task: str | None, headers: CheckpointHeaders | None = None
+) -> Report:
     from scaffold.inspect.engine import answer_all
     from scaffold.upstream import resolve_pipeline
 
@@ -77,14 +92,14 @@ def _inspect(source: UpstreamSource, pipeline: str, task: str | None) -> Report:
     reads: dict[tuple[str, str], Evidence | None] = {}
     key = pipeline if pipeline in target.registry_keys else next(iter(target.registry_keys), None)
     if task == EDIT:
-        report = answer_all(_with_references(source, target, key))
+        report = answer_all(_with_references(source, target, key, headers))
         if report.fact(PREFIX).confidence == "unknown":
             return report
         # The images stand in front of a sequence that is the same without them, and easier to follow.
-        plain = _inspect(source, pipeline, None)
+        plain = _inspect(source, pipeline, None, headers)
         details = {k: f for k, f in plain.facts.items() if k.startswith("detail.")}
         return replace(report, facts={k: details.get(k, f) if f == UNKNOWN else f for k, f in report.facts.items()})
-    for program in _executions(source, target, key):
+    for program in _executions(source, target, key, headers):
         if program.alone:
             if best is not None:
                 break
@@ -101,18 +116,22 @@ def _inspect(source: UpstreamSource, pipeline: str, task: str | None) -> Report:
     return answer_all(best or first)
 
 
-def _with_references(source: UpstreamSource, target: PipelineTarget, key: str | None) -> Program:
+def _with_references(
+    source: UpstreamSource, target: PipelineTarget, key: str | None, headers: CheckpointHeaders | None
+) -> Program:
     """The pipeline executed on a request that brings images, with what the engine makes of them before."""
     from scaffold.inspect.pre_process import pre_process
     from scaffold.inspect.program import Program
 
-    program = Program(source, target, with_references=True, key=key)
+    program = Program(source, target, with_references=True, key=key, headers=headers)
     program.give(name for root, name in pre_process(program).put if root == "prompt")
     program.run()
     return program
 
 
-def _executions(source: UpstreamSource, target: PipelineTarget, key: str | None) -> Iterator[Program]:
+def _executions(
+    source: UpstreamSource, target: PipelineTarget, key: str | None, headers: CheckpointHeaders | None
+) -> Iterator[Program]:
     """The pipeline executed on a request that gives more and more, then its loops by themselves."""
     from scaffold.inspect.hidden_loops import hidden_loops
     from scaffold.inspect.program import Program
@@ -123,14 +142,14 @@ def _executions(source: UpstreamSource, target: PipelineTarget, key: str | None)
     cpu_limit = CpuLimit(EXECUTIONS, EXECUTIONS)
     # A class for image or video input refuses a request without one, a policy one without an observation.
     for media, everything in ((False, False), (True, False), (True, True)):
-        program = Program(source, target, with_media=media, with_everything=everything, key=key)
+        program = Program(source, target, with_media=media, with_everything=everything, key=key, headers=headers)
         program.cpu_limit = cpu_limit
         program.run()
         yield program
     if is_placeholder(program):
         return
     for loop in hidden_loops(source, target):
-        program = Program(source, target, with_everything=True, key=key)
+        program = Program(source, target, with_everything=True, key=key, headers=headers)
         program.cpu_limit = cpu_limit
         program.run_alone(loop.function, loop.owner, loop.at.file)
         yield program

@@ -29,6 +29,7 @@ class Writer(Numbers):
 
     Attributes:
         predictions: values of the denoiser, in the order in which the expression names them ``p0``, ``p1``…
+        alone: numbers of those that are the result where guidance is off.
     """
 
     def __init__(self, loop: Denoising, calls: list[CallRecord]) -> None:
@@ -41,6 +42,7 @@ class Writer(Numbers):
         self._predicted = Search(lambda node: id(node) in self._results, stop)
         self._gated = False
         self.predictions: list[Value] = []
+        self.alone: set[int] = set()
 
     # Tensors
 
@@ -189,7 +191,9 @@ class Writer(Numbers):
         gate, plain = self._is_gate(cond), [isinstance(way, ast.Name) for way in (first, second)]
         if plain[0] is not plain[1]:
             # Where only one prediction is made, that is the result; guidance is what is made of several.
-            guided = second if plain[0] else first
+            single, guided = (first, second) if plain[0] else (second, first)
+            if isinstance(single, ast.Name) and single.id[1:].isdigit():
+                self.alone.add(int(single.id[1:]))
             if guided is not None:
                 self._gated = self._gated or gate
                 return guided

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from scaffold.inspect.guidance import truth
 from scaffold.inspect.guidance_conditions import COMPARED, Facts, UnclearError
 from scaffold.inspect.guidance_expression import Writer
-from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.algebra import is_none, options
 from scaffold.inspect.program.conditions import params_of
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.trace import CallRecord
@@ -64,7 +64,7 @@ class _Following(Writer):
         raise UnclearError
 
     def _choice(self, node: Choice, facts: Facts) -> ast.expr:
-        cond = node.cond
+        cond, turned = _deciding(node.cond)
         if cond is None or len(node.options) != 2 or not any(p.root in _REQUEST for p in params_of(cond)):
             return super()._choice(node, facts)
         holds = self._taken[id(cond)][1] if id(cond) in self._taken else truth(cond, facts)
@@ -72,7 +72,7 @@ class _Following(Writer):
             place = len(self._taken)
             holds = self._script[place] if place < len(self._script) else True
             self._taken[id(cond)] = cond, holds
-        return self.tensor(node.options[0 if holds else 1], self._with(facts, cond, holds))
+        return self.tensor(node.options[1 if holds is turned else 0], self._with(facts, cond, holds))
 
     def _when(self, holding: list[Value]) -> ast.expr | None:
         """What settings must be where conditions hold; what else they ask for is left out."""
@@ -89,6 +89,20 @@ class _Following(Writer):
         except UnclearError:
             return None
         return ast.Compare(left, [COMPARED[cond.op]], [right])
+
+
+def _deciding(cond: Value | None) -> tuple[Value | None, bool]:
+    """The condition under which something was made that another asks for, and whether that holds where it does not.
+
+    ``uncond is not None`` asks what decided about ``uncond = encode(…) if scale > 1 else None``.
+    """
+    if isinstance(cond, Op) and cond.op in ("is", "isnot") and len(cond.args) == 2 and is_none(cond.args[1]):
+        made = cond.args[0]
+        if isinstance(made, Choice) and made.cond is not None and len(made.options) == 2:
+            nothing = [is_none(option) for option in made.options]
+            if nothing[0] is not nothing[1]:
+                return made.cond, nothing[0] is (cond.op == "isnot")
+    return cond, False
 
 
 def _parts(cond: Value) -> list[Value]:

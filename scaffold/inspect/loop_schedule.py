@@ -14,6 +14,7 @@ from scaffold.inspect.program.schedule import (
     Linear,
     base_grid,
     entry,
+    graded_part,
     is_asked_for,
     solved_shift,
     turn_count,
@@ -67,7 +68,14 @@ def _default_steps(program: Program, found: Denoising) -> dict[str, Fact]:
     defaults = {default_of(n) for n in given.values()}
     if len(defaults) != 1 or type(default := defaults.pop()) is not int:
         return {}
-    return {"detail.scheduler.default_steps": fact(default, [n.at for n in given.values()][:3])}
+    # In place of what a file may say, its default is no more than likely.
+    sure: Confidence = "likely" if any(map(rests_on_a_file, given.values())) else "certain"
+    return {"detail.scheduler.default_steps": fact(default, [n.at for n in given.values()][:3], sure)}
+
+
+def rests_on_a_file(given: Param) -> bool:
+    """Whether a file beside the checkpoint may say what a setting is that no request gives."""
+    return given.default is not None and any(isinstance(node, Conf) for node in walk(given.default))
 
 
 def _of_alternatives(vector: Value) -> dict[str, Fact]:
@@ -82,6 +90,9 @@ def _of_alternatives(vector: Value) -> dict[str, Fact]:
 def _of_grid(vector: Value, grid: Call) -> dict[str, Fact]:
     """Direction and shift of a schedule that is made from one grid."""
     facts: dict[str, Fact] = {}
+    vector = graded_part(vector, grid)
+    # Where a file may say where the grid begins and ends, its default is no more than likely.
+    sure: Confidence = "likely" if any(isinstance(n, Conf) for a in grid.args[:2] for n in walk(a)) else "certain"
     start, end = (default_of(grid.argument(i, n)) for i, n in ((0, "start"), (1, "end")))
     if not isinstance(start, (int, float)) or not isinstance(end, (int, float)):
         return facts
@@ -89,8 +100,8 @@ def _of_grid(vector: Value, grid: Call) -> dict[str, Fact]:
     first, last = at_points[0], at_points[-1]
     if first is not None and last is not None and first != last:
         direction = "descending" if first > last else "ascending"
-        facts["answers.scheduler.direction"] = fact(direction, [grid.at, vector.at])
-        facts["detail.schedule.grid"] = fact([float(start), float(end)], [grid.at])
+        facts["answers.scheduler.direction"] = fact(direction, [grid.at, vector.at], sure)
+        facts["detail.schedule.grid"] = fact([float(start), float(end)], [grid.at], sure)
     shift = _shift(vector, grid, ascending=first is not None and last is not None and first < last)
     facts["answers.scheduler.shift"] = shift
     asked = [n for n in walk(vector, stop={id(grid)}) if isinstance(n, Param) and n.root == "extra_args"]
@@ -173,8 +184,7 @@ def _shift(vector: Value, grid: Call, ascending: bool) -> Fact:
     places = [param.at] if param is not None else []
     places += [n.at for n in given if isinstance(n, Const)][:2]
     # A request's own setting counts; what a file may say of its default, or in its place, is no more than likely.
-    defaults = [param.default] if param is not None and param.default is not None else []
-    read = any(isinstance(n, Conf) for value in defaults for n in walk(value)) if param is not None else False
+    read = param is not None and rests_on_a_file(param)
     confidence = "likely" if read or any(isinstance(n, Conf) for n in given) else "certain"
     return Fact(shift, fact(None, [*places, vector.at]).evidence, confidence)  # type: ignore[arg-type]
 

@@ -27,7 +27,7 @@ def lines_of(report: Report, source: UpstreamSource, name: str) -> dict[str, Any
 
     Returns:
         ``schema``, ``fact``, ``value``, ``confidence``, and under ``evidence`` for each place ``file``, ``line``,
-        ``first`` (number of the first line shown) and ``lines``.
+        ``first`` (number of the first line shown) and ``lines``; a file of the checkpoint has none.
 
     Raises:
         ScaffoldError: there is no such answer; the nearest are named.
@@ -39,7 +39,7 @@ def lines_of(report: Report, source: UpstreamSource, name: str) -> dict[str, Any
     fact = report.facts[names[name]]
     evidence = []
     for place in fact.evidence:
-        text = source.read(place.file).splitlines()
+        text = [] if _is_of_checkpoint(report, place.file) else source.read(place.file).splitlines()
         first = max(1, place.line - AROUND)
         shown = text[first - 1 : place.line + AROUND]
         evidence.append({"file": place.file, "line": place.line, "first": first, "lines": shown})
@@ -50,6 +50,11 @@ def lines_of(report: Report, source: UpstreamSource, name: str) -> dict[str, Any
         "confidence": fact.confidence,
         "evidence": evidence,
     }
+
+
+def _is_of_checkpoint(report: Report, file: str) -> bool:
+    """Whether a place is in the checkpoint that was given."""
+    return report.headers is not None and file.startswith(f"{report.headers.source}/")
 
 
 def print_lines(answer: dict[str, Any]) -> None:
@@ -77,7 +82,8 @@ def plan_extract(report: Report, source: UpstreamSource, folder: Path) -> Plan:
     from scaffold.plan.plan import Plan
     from scaffold.plan.state import FileState
 
-    files = sorted({place.file for fact in report.facts.values() for place in fact.evidence})
+    places = {place.file for fact in report.facts.values() for place in fact.evidence}
+    files = sorted(file for file in places if not _is_of_checkpoint(report, file))
     there = states(folder, files)
     changes = []
     for file in files:

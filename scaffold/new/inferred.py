@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scaffold.checkpoint import read_checkpoint
+from scaffold.checkpoint.layout import WEIGHTS
 from scaffold.errors import ScaffoldError
 from scaffold.new.refusal import refuse
 from scaffold.render import derive_names
@@ -52,6 +53,7 @@ def infer(pipeline: str, checkpoint: str | None, vllm_omni: str | None) -> Infer
         raise ScaffoldError(f"no checkpoint is known for {pipeline}", hint="name one with --checkpoint")
     if given is None:
         notes.append(f"no --checkpoint: names and shapes are those of the packaged manifest {preset.manifest}")
+    notes += [f"{name} is not read: {why}" for name, why in headers.skipped.items() if name.endswith(WEIGHTS)]
     name = pipeline if pipeline.isidentifier() and pipeline.islower() else "model"
     request = SpecRequest(report, derive_names(name), default_profile(), given)
     sections = build_spec(request, until="architecture").sections

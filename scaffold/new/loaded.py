@@ -6,10 +6,11 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scaffold.checkpoint import read_checkpoint
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import MisfitError, ScaffoldError
 from scaffold.grade.layout import layouts
@@ -18,7 +19,6 @@ from scaffold.verify.loading.text import finding_lines
 
 if TYPE_CHECKING:
     from scaffold.render import RenderedFile
-    from scaffold.verify.loading.proof import LoadingProof
 
 _NUMBER = re.compile(r"\.\d+(?=\.)")
 
@@ -50,30 +50,32 @@ def loaded(files: Mapping[str, RenderedFile], package: str, pipeline: str, check
         try:
             proof = load_headers(Path(folder, package), checkpoint)
         except ScaffoldError as error:
-            return f"not known: {error.message}"
-    if proof.holds:
-        notes += proof.notes
-        return proof.summary
-    line, *more = finding_lines(proof)
-    if proof.before_weights:
-        strange = _stranger(proof, pipeline)
-        if strange is None:
-            return f"not known: {line.removeprefix('fills: ')}"
-        line = f"{strange}; {line}"
-    also = f" (and {len(more)} more findings)" if more else ""
+            headers = read_checkpoint(checkpoint)
+            strange = _stranger([entry.name for entry in headers.entries], pipeline)
+            if strange is None:
+                return f"not known: {error.message}"
+            source, line, more = headers.source, strange, 0
+        else:
+            if proof.holds:
+                notes += proof.notes
+                return proof.summary
+            source, line, more = proof.source, finding_lines(proof)[0], len(proof.findings) - 1
+            strange = None if proof.tensors else _stranger(proof.names, pipeline)
+            line = f"{strange}; {line}" if strange else line
+    also = f" (and {more} more findings)" if more else ""
     raise MisfitError(
-        f"{proof.source} is not a checkpoint of this pipeline as it is: {line.rstrip('.')}{also}",
+        f"{source} is not a checkpoint of this pipeline as it is: {line.rstrip('.')}{also}",
         hint=f"nothing is written; without --checkpoint the package is written, and {shown} shows it in full",
     )
 
 
-def _stranger(proof: LoadingProof, pipeline: str) -> str | None:
+def _stranger(names: Sequence[str], pipeline: str) -> str | None:
     """That the checkpoint shares next to nothing with the one that was released, numbers of layers apart."""
     layout = layouts().get(pipeline)
     if layout is None:
         return None
     released = {_NUMBER.sub(".", entry.name) for entry in layout.headers().entries}
-    given = {_NUMBER.sub(".", name) for name in proof.names}
+    given = {_NUMBER.sub(".", name) for name in names}
     if 2 * len(released & given) >= len(released):
         return None
-    return f"its tensors are not those of {layout.repository}, {quoted(proof.names[0])} first"
+    return f"its tensors are not those of {layout.repository}, {quoted(names[0])} first"

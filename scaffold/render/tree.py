@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ BLOCKS = "blocks"
 PLACEHOLDERS = ("_package_", "_model_")
 CPU_SECONDS = 30.0
 """Processor time for all templates of a package: many times what the packaged ones take."""
-OVERLAYS = {"port": "ported"}  # section to the folder whose templates are rendered in place of the others
+_KIND = re.compile(r"\.(composed|ported)(?=\.[\w.]+$)")
 
 
 class HasContext(Protocol):
@@ -40,8 +41,8 @@ def render(
     """Render every template and bring the result into its final form.
 
     Every ``*.jinja`` outside ``blocks/`` gives the file of the same path without the suffix, with ``_package_``
-    and ``_model_`` replaced; ``*.link.jinja`` gives a link; what renders to white space is left out. A package
-    whose denoiser is ported has a tree of templates of its own, which includes what it shares with the others.
+    and ``_model_`` replaced; ``*.link.jinja`` gives a link; what renders to white space is left out.
+    ``NAME.ported.py.jinja`` is for packages whose denoiser is ported, ``NAME.composed.py.jinja`` for the others.
 
     Args:
         spec: the sections of the spec, or an object whose ``context()`` returns them.
@@ -64,13 +65,12 @@ def render(
     cpu_limit = CpuLimit(CPU_SECONDS, CPU_SECONDS)
     placeholders = _placeholders(context)
     files: dict[str, RenderedFile] = {}
-    overlay = next((folder for section, folder in OVERLAYS.items() if section in context), None)
-    for name in _template_names(root, overlay):
+    for name in _template_names(root, "ported" if "port" in context else "composed"):
         with cpu_limit.work():
             text = render_template(env, sources, name, context)
         if not text.strip():
             continue
-        path, file = _place(name.removeprefix(f"{overlay}/"), text, placeholders)
+        path, file = _place(name, text, placeholders)
         file = replace(file, template=sources.shown(name) or name)
         if path in files:
             raise ScaffoldError(f"templates {files[path].template} and {name} both give {path}")
@@ -91,21 +91,14 @@ def template_paths(model: str, package: str, templates: Path | None = None) -> f
     """
     root = (templates or templates_root()).resolve()
     placeholders = _placeholders({"names": {"model": model, "package": package}})
-    names = {(overlay, name) for overlay in (None, *OVERLAYS.values()) for name in _template_names(root, overlay)}
-    return frozenset(
-        _path(name.removeprefix(f"{overlay}/"), placeholders).removesuffix(LINK_SUFFIX) for overlay, name in names
-    )
+    names = {name for kind in ("composed", "ported") for name in _template_names(root, kind)}
+    return frozenset(_path(name, placeholders).removesuffix(LINK_SUFFIX) for name in names)
 
 
-def _packaged_names(root: Path) -> frozenset[str]:
-    return frozenset(path.relative_to(root).as_posix() for path in root.rglob(f"*{SUFFIX}") if path.is_file())
-
-
-def _template_names(root: Path, overlay: str | None) -> list[str]:
-    apart = tuple(f"{folder}/" for folder in (BLOCKS, *OVERLAYS.values()))
-    if overlay is not None:
-        return sorted(name for name in _packaged_names(root) if name.startswith(f"{overlay}/"))
-    return sorted(name for name in _packaged_names(root) if not name.startswith(apart))
+def _template_names(root: Path, kind: str) -> list[str]:
+    names = (path.relative_to(root).as_posix() for path in root.rglob(f"*{SUFFIX}") if path.is_file())
+    found = ((name, _KIND.search(name)) for name in names if not name.startswith(f"{BLOCKS}/"))
+    return sorted(name for name, mark in found if mark is None or mark[1] == kind)
 
 
 def _placeholders(context: Mapping[str, Any]) -> dict[str, str]:
@@ -133,7 +126,7 @@ def _place(name: str, text: str, placeholders: Mapping[str, str]) -> tuple[str, 
 
 
 def _path(name: str, placeholders: Mapping[str, str]) -> str:
-    path = name.removesuffix(SUFFIX)
+    path = _KIND.sub("", name.removesuffix(SUFFIX))
     for placeholder, value in placeholders.items():
         path = path.replace(placeholder, value)
     return path

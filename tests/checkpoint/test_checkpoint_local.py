@@ -54,7 +54,9 @@ def test_the_index_decides(sharded: Path, weights: Write) -> None:
     weights(sharded / "merged.safetensors", {"norm.w": ("F32", [2])})
     headers = read_checkpoint(sharded)
     assert headers.tensors["norm.w"].file == "model-00002-of-00002.safetensors"
-    assert headers.skipped["merged.safetensors"] == "the index beside it does not name it"
+    assert headers.skipped["merged.safetensors"] == (
+        "model.safetensors.index.json, which says what is read, does not name it"
+    )
     only = headers.select(["model-00002-of-00002.safetensors"])
     assert list(only.tensors) == ["norm.w"]
     assert only.configs == headers.configs

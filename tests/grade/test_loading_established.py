@@ -96,6 +96,23 @@ def test_a_loader_that_changes_what_it_hands_on(tmp_path: Path, old: str, new: s
     assert loading(tmp_path, PLAIN.replace(old, new), []) == ("transformer", False)
 
 
+@pytest.mark.parametrize(
+    ("cut", "established"),
+    [
+        ("n.removeprefix('transformer.')", True),
+        ("n[len('transformer.'):]", True),
+        ("n[12:]", True),
+        ("n.removeprefix('net.')", False),
+        ("n[4:]", False),
+        ("n.removeprefix('transformer.').lower()", False),
+    ],
+)
+def test_the_denoisers_prefix_may_be_cut_before_its_own_loader(tmp_path: Path, cut: str, established: bool) -> None:
+    handed = f"self.transformer.load_weights(({cut}, w) for n, w in weights)"
+    text = f"class Pipeline:\n    def load_weights(self, weights):\n        return {handed}\n"
+    assert loading(tmp_path, text, [rule("rename", "prefix", "transformer.", "")]) == ("transformer", established)
+
+
 def test_what_the_pipeline_loads_by_itself_passes_no_loader(tmp_path: Path) -> None:
     assert loading(tmp_path, PLAIN.replace("yield name, weight", "yield name, -weight"), [], streamed=False) == (
         "transformer",

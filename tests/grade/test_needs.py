@@ -217,6 +217,6 @@ def test_a_module_that_is_handed_in_counts_where_it_is_called(used: str, expecte
 
 def test_the_templates_list_of_what_raises_nothing_is_whole() -> None:
     """A need that no place raises for must be left out of what a package's own test looks for."""
-    text = (templates_root() / "ported/tests/pipelines/test__package__on_cpu.py.jinja").read_text(encoding="utf-8")
+    text = (templates_root() / "tests/pipelines/test__package__on_cpu.ported.py.jinja").read_text(encoding="utf-8")
     listed = text.partition("{% set unraised = [")[2].partition("]")[0]
     assert {"configuration", "stages", "output", "part"} <= {word.strip(' "') for word in listed.split(",")}

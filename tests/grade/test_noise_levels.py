@@ -25,7 +25,7 @@ from scaffold.upstream import locate
 from scaffold.verify.rollout.environment import find_environment
 
 pytestmark = pytest.mark.upstream
-FOLDER = "ported/verl_omni/pipelines/_package_"
+FOLDER = "verl_omni/pipelines/_package_"
 CHILD = Path(__file__).with_name("real_schedules.py")
 FILES = (
     "vllm_omni/diffusion/models/schedulers/base.py",
@@ -78,7 +78,7 @@ def _package(version: str, key: str) -> dict[str, str]:
     assert spec.value("schedule.established") is True
     sources = Sources(templates_root())
     context = {**spec.context(), "ported": {"source": None, "scheduler": scheduler_text(spec, None)}}
-    names = {"common.py": "common.py", f"{model_name(key)}_schedule.py": "_model__schedule.py"}
+    names = {"common.py": "common.ported.py", f"{model_name(key)}_schedule.py": "_model__schedule.ported.py"}
     return {
         name: render_template(environment(sources), sources, f"{FOLDER}/{template}.jinja", context)
         for name, template in names.items()

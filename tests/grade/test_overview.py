@@ -7,13 +7,16 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from scaffold.grade import overview_cache
 from scaffold.grade.overview_cache import overview
 from scaffold.grade.overview_text import print_overview
+from scaffold.limits import own_process
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "inspect"))
 import synthetic
@@ -106,3 +109,23 @@ def test_a_module_that_cannot_be_read_leaves_the_table_standing(
     found = {row["pipeline"]: row for row in overview(str(tmp_path), processes=1)["pipelines"]}
     assert found["Gone"]["grade"] is None
     assert page(80, found["Gone"]).count("Gone") == 1
+
+
+@pytest.mark.parametrize(("grade", "readings"), [("complete", 1), (None, 2)])
+def test_the_table_of_a_release_is_read_once(
+    grade: str | None, readings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is kept for the console script; one in which a pipeline could not be read is not."""
+    monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(own_process, "MAY_CACHE", True)
+    read: list[str | None] = []
+
+    def reading(selector: str | None, **_: object) -> dict[str, Any]:
+        read.append(selector)
+        return {"pipelines": [{"pipeline": "MadeUpPipeline", "grade": grade}]}
+
+    monkeypatch.setattr(overview_cache, "overview", reading)
+    source: Any = SimpleNamespace(digest="0" * 64, version="9.9.0", label="9.9.0")
+    first, again = (overview_cache.cached_overview(source, "9.9.0", lambda done, of: None) for _ in range(2))
+    assert first == again
+    assert len(read) == readings

@@ -40,6 +40,7 @@ ADAPTER, RECORDING, REPLAY, NODES, CALLS, COMMON = (
     "common.py",
 )
 
+STEPPED = "stepped.py"
 LOOP = "sana_wm_loop.py"
 
 
@@ -64,8 +65,8 @@ PIPELINES = {
 MISTAKES = {
     "guidance that is not the pipeline's": (
         COMMON,
-        "return unconditional + ",
-        "return conditional + ",
+        ": unconditional\n",
+        ": conditional\n",
         "guide() does not make of them",
     ),
     "training with another scale": (
@@ -75,9 +76,9 @@ MISTAKES = {
         "the rollout was guided with",
     ),
     "another schedule": (
-        ADAPTER,
-        "num_inference_steps=int(params.num_inference_steps),",
-        "num_inference_steps=int(params.num_inference_steps) + 1,",
+        STEPPED,
+        '"num_inference_steps": int(params.num_inference_steps),',
+        '"num_inference_steps": int(params.num_inference_steps) + 1,',
         "schedules differ",
     ),
     "branches exchanged": (

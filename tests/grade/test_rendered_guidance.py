@@ -23,7 +23,7 @@ from scaffold.target import default_profile
 from scaffold.upstream import locate
 
 pytestmark = pytest.mark.upstream
-FOLDER = "ported/verl_omni/pipelines/_package_"
+FOLDER = "verl_omni/pipelines/_package_"
 CHILD = """
 import importlib, json, sys, types
 import torch
@@ -61,7 +61,8 @@ def _computed(
     spec = build_ported_spec(request, None, None, "no denoiser", source).as_written()
     sources = Sources(templates_root())
     context = {**spec.context(), "ported": {"source": None, "scheduler": scheduler_text(spec, None)}}
-    for target, template in (("common.py", "common.py"), (f"{model_name(key)}_schedule.py", "_model__schedule.py")):
+    names = {"common.py": "common.ported.py", f"{model_name(key)}_schedule.py": "_model__schedule.ported.py"}
+    for target, template in names.items():
         text = render_template(environment(sources), sources, f"{FOLDER}/{template}.jinja", context)
         (folder / target).write_text(text, encoding="utf-8")
     run = warm_python(["-c", CHILD, folder, json.dumps(overrides), *more], env=env)

@@ -67,6 +67,33 @@ def test_three_predictions_and_two_scales(tmp_path: Path) -> None:
     )
 
 
+WEAKENED = """
+v = c = self.net(x, sigmas[i], cond)
+if none is not None:
+    u = self.net(x, sigmas[i], none)
+    v = u + scale * (c - u)
+if other > 0.0:
+    w = self.net(x * 2, sigmas[i], cond)
+    v = v + other * (c - w)
+"""
+
+
+def test_a_second_scale_that_makes_one_more_prediction(tmp_path: Path) -> None:
+    """It is off at 0 and the first one at 1; how many predictions there are says which of them are on."""
+    before = (
+        'scale = params.extra_args.get("strength", 6.5)\nother = params.extra_args.get("second", 0.0)\n'
+        'none = self.encode("") if scale > 1.0 else None\n'
+    )
+    found = combination(tmp_path, WEAKENED, before)
+    assert (found["fewest"], found["unconditional"], found["neutral"]) == (1, 2, 1.0)
+    assert [entry["name"] for entry in found["settings"]] == ["strength", "second"]
+    numbers = {"conditional": 5.0, "guidance": {"strength": 3.0, "second": 0.5}}
+    assert eval(found["text"], {**numbers, "unconditional": [2.0, 4.0]}) == 2 + 3 * (5 - 2) + 0.5 * (5 - 4)
+    assert eval(found["text"], {**numbers, "unconditional": [4.0]}) == 5 + 0.5 * (5 - 4)
+    off = {"strength": 3.0, "second": 0.0}
+    assert eval(found["text"], {**numbers, "guidance": off, "unconditional": [2.0]}) == 2 + 3 * (5 - 2)
+
+
 def test_two_rows_of_one_call(tmp_path: Path) -> None:
     body = """
     u, c = self.net(torch.cat([x, x]), sigmas[i], torch.cat([none, cond])).chunk(2)

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from synthetic import look
 
-from scaffold.inspect import Fact
+from scaffold.checkpoint import CheckpointHeaders
+from scaffold.inspect import Fact, inspect_pipeline
+from scaffold.inspect.sources import lines_of
+from scaffold.upstream import locate
 
 BEFORE = """
 import dataclasses
@@ -126,3 +129,26 @@ def test_dictionary_that_a_file_fills(tmp_path: Path, init: str) -> None:
 def test_value_that_the_source_gives_stays_certain(tmp_path: Path, init: str) -> None:
     found = shift(tmp_path, init, "self.cfg.shift")
     assert (found.value, found.confidence) == (4.0, "certain")
+
+
+def test_a_number_of_steps_that_a_file_may_say_is_no_more_than_likely(tmp_path: Path) -> None:
+    body = LOOP.replace("SHIFT", "self.cfg.shift").replace(
+        "num_inference_steps", "num_inference_steps or self.cfg.width"
+    )
+    report = look(tmp_path, body, init=f"{READ}self.cfg = Config(**raw)", before=BEFORE)
+    for key, value in (("scheduler.default_steps", 8), ("request.sizes", {"num_inference_steps": 8})):
+        found = report.facts[f"detail.{key}"]
+        assert (found.value, found.confidence) == (value, "likely")
+
+
+def test_what_the_given_checkpoint_says_goes_before_the_default(tmp_path: Path) -> None:
+    """The package still has the source's default: it is for every checkpoint."""
+    look(tmp_path, LOOP.replace("SHIFT", "self.cfg.shift"), init=f"{READ}self.cfg = Config(**raw)", before=BEFORE)
+    headers = CheckpointHeaders("given", (), (), {"config.json": {"shift": 7.0}})
+    report = inspect_pipeline(locate(str(tmp_path)), "MadeUpPipeline", headers)
+    found = report.facts["answers.scheduler.shift"]
+    assert (found.value, found.confidence) == (7.0, "likely")
+    assert "given/config.json" in {place.file for place in found.evidence}
+    assert "['shift'], 4.0)" in report.facts["detail.schedule.written"].value["text"]
+    shown = lines_of(report, locate(str(tmp_path)), "scheduler.shift")["evidence"]
+    assert [place["lines"] for place in shown if place["file"] == "given/config.json"] == [[]]

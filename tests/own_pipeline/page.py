@@ -80,10 +80,10 @@ and this command.
 
 @VERIFY@
 
-The tiny model has its sizes from the checkpoint's own configuration, made small. Without `--checkpoint` they come from
-the names of the settings, and where a name does not say, the failure has it and the table of `scaffold.toml` to put it
-into, `[verify.denoiser]`. What is skipped needs two GPUs, or is measured at level `rollout`
-(`verify PACKAGE --level rollout`).
+The tiny model, its text encoders and its autoencoder have the settings of the checkpoint's own configuration, sizes
+made small. Without `--checkpoint` they come from the names of the settings, and where a name does not say, the failure
+has it and the table of `scaffold.toml` to put it into, `[verify.denoiser]` or `[verify.components.FOLDER]`. What is
+skipped needs two GPUs, or is measured at level `rollout` (`verify PACKAGE --level rollout`).
 
 ## What is left to you
 

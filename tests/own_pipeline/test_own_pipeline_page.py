@@ -16,16 +16,13 @@ pytestmark = pytest.mark.upstream
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, columns in page.WIDE.items():
+        monkeypatch.setenv(name, columns)
     return page.prepare(tmp_path)
 
 
-def test_the_page_is_what_the_commands_print(
-    folder: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, columns in page.WIDE.items():
-        monkeypatch.setenv(name, columns)
-
+def test_the_page_is_what_the_commands_print(folder: Path, scaffold_cli: Callable[..., Any]) -> None:
     def run(*words: str) -> str:
         return str(scaffold_cli(*words, cwd=folder).success())
 
@@ -49,6 +46,18 @@ def test_an_edited_pipeline_and_a_newer_release_are_followed(
     scaffold_cli("update", page.PACKAGE, cwd=folder).success()
     assert page.version_of(folder) != before
     assert "num_inference_steps or 28" in (folder / page.PACKAGE / "kiln_loop.py").read_text()
+
+
+def test_a_checkpoint_in_a_layout_of_its_own_is_loaded_or_refused(
+    folder: Path, scaffold_cli: Callable[..., Any]
+) -> None:
+    """Of a pipeline that is in no release nobody has a list of tensors: where the loader ends, the package does not
+    fit."""
+    (folder / "checkpoint/config.json").unlink()
+    words = f"{page.NEW} --checkpoint checkpoint --out build/kiln".split()
+    refused = scaffold_cli(*words, cwd=folder).refusal(1)
+    assert "before it opens a file of weights, the loader ends with FileNotFoundError" in refused
+    assert not (folder / "build").exists()
 
 
 @pytest.mark.rollout

@@ -31,7 +31,7 @@ OTHERS = {"hidream_o1_image": "HiDreamO1ImagePipeline", "sensenova_u1": "SenseNo
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Find and compile templates once, and leave the formatting out: it is the text before it that is looked at."""
-    monkeypatch.setattr(tree, "_packaged_names", functools.cache(tree._packaged_names))
+    monkeypatch.setattr(tree, "_template_names", functools.cache(tree._template_names))
     compiled = functools.cache(lambda root, make=environment.environment: make(environment.Sources(root)))
     monkeypatch.setattr(environment, "environment", lambda sources: compiled(sources.packaged))
     monkeypatch.setattr(formats, "finish", lambda files, notes: dict(files))

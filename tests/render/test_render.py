@@ -28,6 +28,8 @@ def test_paths_blocks_links_and_modes(tmp_path: Path) -> None:
             "verl_omni/pipelines/_package_/_model__model.py.jinja": '{% include "blocks/norm.py.jinja" %}',
             "blocks/norm.py.jinja": "EPS = {{ eps | py }}\n",
             "examples/_model_/README.md.jinja": "# {{ names.model }}\n\n\n",
+            "verl_omni/pipelines/_package_/loop.ported.py.jinja": "{{ names.none }}",
+            "verl_omni/pipelines/_package_/common.composed.py.jinja": "SHIFT = 3.0\n",
             "docs/_model_/x__model_.md.link.jinja": "../../examples/{{ names.model }}/README.md\n",
             "run__model_.sh.jinja": "#!/usr/bin/env bash\necho hi\n",
             "lib.sh.jinja": "echo hi\n",
@@ -41,6 +43,7 @@ def test_paths_blocks_links_and_modes(tmp_path: Path) -> None:
         "examples/toy/README.md",
         "lib.sh",
         "run_toy.sh",
+        "verl_omni/pipelines/toy_flow_grpo/common.py",
         "verl_omni/pipelines/toy_flow_grpo/toy_model.py",
     ]
     assert files["docs/toy/x_toy.md"].link_to == "../../examples/toy/README.md"

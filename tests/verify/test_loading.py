@@ -133,6 +133,40 @@ def test_a_loader_that_looks_away_is_looked_at(
     assert json.loads(done.out)["counts"]["unfilled"] == 1
 
 
+ENDING = """
+        from transformers import AutoTokenizer
+
+        module = AutoTokenizer.from_pretrained(model_config.local_path)
+"""
+EARLY = """
+        module = BagelForTraining(BagelTrainingConfig.from_model_path(model_config.local_path))
+"""
+
+
+@pytest.mark.parametrize(
+    ("loading", "code", "said"),
+    [
+        (ENDING, 2, "nothing is known of bagel: before it opens a file of weights, its loader ends with "),
+        (EARLY, 1, "fills: the loader ends without opening a file of weights\nfills: nothing fills 796 parameters, "),
+    ],
+)
+def test_a_loader_that_ends_before_the_weights(
+    loading: str,
+    code: int,
+    said: str,
+    scaffold_cli: CLI,
+    released_bagel: Callable[..., Path],
+    tmp_path: Path,
+    copied: Path,
+) -> None:
+    """A tokenizer that is not there says nothing of the weights; a module without any does."""
+    adapter = copied / PACKAGE / "diffusers_training_adapter.py"
+    text = re.sub(r"\n        module = BagelForTraining\.from_pretrained\(.*\n", loading, adapter.read_text())
+    adapter.write_text(text.replace("from .bagel_model import ", "from .bagel_model import BagelTrainingConfig, "))
+    done = scaffold_cli("remap", copied, "--checkpoint", released_bagel(tmp_path / "bagel"), "--format", "json")
+    assert (done.code, said in done.err) == (code, True), done.err
+
+
 @pytest.fixture
 def copied(self_contained: Path, tmp_path: Path) -> Path:
     import shutil
@@ -170,6 +204,36 @@ def test_a_ported_package_loads_its_own_release_and_no_other(
         "bagel is not a checkpoint of this pipeline as it is: its tensors are not those of OmniGen2/OmniGen2" in refused
     )
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.upstream
+def test_an_index_says_what_is_read(scaffold_cli: CLI, rendered: Callable[..., Path], tmp_path: Path) -> None:
+    from scaffold.grade.layout import layouts
+    from scaffold.verify.loading.run import write_headers
+
+    tree = rendered("omnigen2", "--pipeline", "OmniGen2Pipeline", "--vllm-omni", "0.30.0")
+    layout = layouts()["OmniGen2Pipeline"]
+    headers, configs = layout.headers(), {path: dict(values) for path, values in layout.configs.items()}
+    names = [f"{layout.weights}-0000{part}-of-00002.safetensors" for part in (1, 2)]
+    parts = [replace(entry, file=names[place % 2]) for place, entry in enumerate(headers.entries)]
+    files = tuple(replace(headers.files[0], name=name) for name in names)
+    whole = replace(headers, files=files, entries=tuple(parts), configs=configs)
+    write_headers(whole, tmp_path / "copied")
+    write_headers(whole, tmp_path / "left_out")
+    stray = tmp_path / "copied" / f"{layout.weights}-merged.safetensors"
+    stray.hardlink_to(tmp_path / "copied" / names[1])
+    index = tmp_path / "left_out" / f"{layout.weights}.safetensors.index.json"
+    table = json.loads(index.read_text())
+    table["weight_map"] = {key: name for key, name in table["weight_map"].items() if "00001" in name}
+    index.write_text(json.dumps(table))
+    reason = f"{layout.weights}.safetensors.index.json, which says what is read, does not name it"
+    text = scaffold_cli("remap", tree, "--checkpoint", tmp_path / "copied").success()
+    assert f"note: '{layout.weights}-merged.safetensors' is not read: {reason}" in text
+    done = scaffold_cli("remap", tree, "--checkpoint", tmp_path / "left_out", "--format", "json")
+    assert done.code == 1
+    first = done.err.splitlines()[0]
+    assert first.startswith(f"'{names[1]}' is not read, ")
+    assert first.endswith(f" and {len(parts) // 2 - 1} more tensors: {reason}")
 
 
 @pytest.mark.parametrize(

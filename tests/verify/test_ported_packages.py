@@ -146,13 +146,13 @@ RUNTIME = "../flow_grpo_runtime/"
 BUGS = {
     "trainable-parameters": (
         "OmniGen2Pipeline",
-        RUNTIME + "training.py",
+        RUNTIME + "stepped_training.py",
         "parameter.data = parameter.data.float()",
         "parameter.data = parameter.data.bfloat16()",
     ),
     "rollout-log-probs": (
         "OmniGen2Pipeline",
-        RUNTIME + "training.py",
+        RUNTIME + "stepped_training.py",
         "prev_sample=following,",
         "prev_sample=sample,",
     ),

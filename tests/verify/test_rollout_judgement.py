@@ -73,6 +73,9 @@ def test_error_is_told_with_the_line_of_the_package(tmp_path: Path) -> None:
     assert told.startswith("JSONDecodeError: Expecting")
     assert told.endswith("(adapter.py:3)")
     assert "(decoder.py:" in describe_error(caught.value, "/elsewhere")
+    outer = RuntimeError("no request goes through")
+    outer.__cause__ = caught.value
+    assert describe_error(outer, "/elsewhere", str(tmp_path)) == "RuntimeError: no request goes through (adapter.py:3)"
 
 
 @pytest.fixture

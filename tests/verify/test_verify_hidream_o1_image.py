@@ -110,8 +110,8 @@ def test_a_result_that_the_engine_cannot_finish_is_seen(
     name = "get_hidream_o1_image_post_process_func"
     edit(
         broken / "vllm_omni_rollout_adapter.py",
-        f"pipeline_hidream_o1_image.{name} = rollout_post_processor\n",
-        "assert rollout_post_processor is not None\n",
+        f'results.wrap_post_processor(pipeline_hidream_o1_image, "{name}")\n',
+        f"assert pipeline_hidream_o1_image.{name} is not None\n",
     )
     found = rolled(broken, VERSION, "rollout-media")["rollout-media"]
     assert found.status == "fail"

@@ -10,7 +10,7 @@ from scaffold.inspect.program.algebra import is_none, join, only_member, options
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.outside_data import SPREAD
 from scaffold.inspect.program.trace import Write
-from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Elem, Item, Map, Obj, Param, Seq, Slot
+from scaffold.inspect.program.values import Attr, Call, Choice, Elem, Item, Map, Obj, Param, Seq, Slot
 from scaffold.source.classes import ClassInfo, Method
 from scaffold.source.modules import ModuleInfo
 from scaffold.source.values import ClassRef, Evidence, External, Func, ModuleRef, Super, Unknown, Value
@@ -103,7 +103,7 @@ class Attributes:
         for owner, field_name, expression_or_none in obj.cls.all_fields():
             if field_name == name and expression_or_none is not None:
                 default = self.field_default(expression_or_none, owner)
-        value = Conf(obj.json_file or "", (name,), default, at=place)
+        value = self.run.conf(obj.json_file or "", (name,), default, place)
         obj.attrs[name] = value
         return value
 

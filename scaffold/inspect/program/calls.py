@@ -209,14 +209,17 @@ class Calls:
 
 
 def _is_wrapper(func: Func) -> bool:
-    """A method called ``step`` of a class that makes no schedule: it calls the steps of others, or writes them out."""
-    cls = func.bound.cls if isinstance(func.bound, Obj) else None
-    return (
-        cls is not None
-        and func.name == "step"
-        and cls.find_method("set_timesteps") is None
-        and not any(c.external_bases for c in cls.mro)
-    )
+    """A method called ``step`` of a class that makes no schedule: it calls the steps of others, or writes them out.
+
+    So does one that is made of an object of the source, such as a configuration: training cannot make it again as it
+    makes a scheduler of numbers.
+    """
+    if not isinstance(func.bound, Obj) or func.name != "step":
+        return False
+    cls, given = func.bound.cls, [*func.bound.args, *func.bound.kwargs.values()]
+    made_of_another = any(isinstance(option, Obj) for value in given for option in options(value))
+    makes_none = cls.find_method("set_timesteps") is None
+    return (makes_none or made_of_another) and not any(c.external_bases for c in cls.mro)
 
 
 def _merged(returns: list[_Return], at: Evidence | None) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING, Any
 
 from scaffold.inspect.program import conditions
 from scaffold.inspect.program.attributes import Attributes
@@ -26,6 +27,9 @@ from scaffold.source.modules import ModuleGraph
 from scaffold.source.scopes import Scopes
 from scaffold.source.values import Evidence, External, Unknown, Value
 from scaffold.upstream.source import UpstreamSource
+
+if TYPE_CHECKING:
+    from scaffold.checkpoint import CheckpointHeaders
 
 INLINE_STEPS = 60_000
 """Nodes evaluated before calls are no longer followed."""
@@ -55,7 +59,9 @@ class Execution:
         with_media: bool = False,
         with_everything: bool = False,
         model_name: str | None = None,
+        headers: CheckpointHeaders | None = None,
     ) -> None:
+        self.headers = headers
         self.with_media, self.with_everything, self.model_name = with_media, with_everything, model_name
         self.demanded: set[str] = set()
         """Keys of the prompt without which the pipeline refuses a request."""
@@ -116,6 +122,15 @@ class Execution:
     def may_inline(self) -> bool:
         """Whether another call is followed."""
         return self.budget.spent < INLINE_STEPS and len(self.interpreter.stack) < MAX_DEPTH
+
+    def conf(self, file: str, path: tuple[str, ...], default: Value | None, at: Evidence | None) -> Conf:
+        """A value of a file beside the checkpoint, with what that of the given one says."""
+        stated: Any = self.headers.configs.get(file) if self.headers is not None else None
+        for key in path:
+            stated = stated.get(key) if isinstance(stated, dict) else None
+        if self.headers is None or not isinstance(stated, bool | int | float | str):
+            return Conf(file, path, default, at=at)
+        return Conf(file, path, default, Const(stated, at=Evidence(f"{self.headers.source}/{file}", 1)), at=at)
 
     @property
     def may_unroll(self) -> bool:

@@ -132,7 +132,7 @@ class Items:
         """A value of a JSON file; the pipeline's own name is what its class is registered under."""
         if (base.file, base.path, key) == (MODEL_INDEX, (), "_class_name") and self.run.model_name is not None:
             return Const(self.run.model_name, at=at)
-        return Conf(base.file, (*base.path, key), default, at=at)
+        return self.run.conf(base.file, (*base.path, key), default, at)
 
     def demands(self, cond: Value) -> bool:
         """Whether a condition that leads to a refusal asks for what a prompt brings; it is there from now on."""

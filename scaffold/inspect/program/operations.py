@@ -101,7 +101,7 @@ class Operations:
         if op == "or" and isinstance(first, (Param, Conf)) and _falls_back(first):
             rest = kept[1] if len(kept) == 2 else Op("or", kept[1:], at=at)
             if isinstance(first, Conf):
-                return Conf(first.file, first.path, rest, at=at)
+                return Conf(first.file, first.path, rest, first.stated, at=at)
             return Param(first.root, first.key, rest, at=at)
         return Op(op, kept, at=at)
 

@@ -23,6 +23,7 @@ from scaffold.source.syntax import is_own, walk_tree
 from scaffold.source.values import ClassRef, Evidence, Func, Unknown, Value
 
 if TYPE_CHECKING:
+    from scaffold.checkpoint import CheckpointHeaders
     from scaffold.upstream import PipelineTarget, UpstreamSource
 
 ENTRY_METHODS = ("forward", "__call__", "generate")
@@ -72,6 +73,7 @@ class Program:
         with_everything: bool = False,
         with_references: bool = False,
         key: str | None = None,
+        headers: CheckpointHeaders | None = None,
     ) -> None:
         self.source = source
         self.execution = Execution(
@@ -80,6 +82,7 @@ class Program:
             with_everything=with_everything,
             # A class with one name needs no file that tells it which it is.
             model_name=key if len(target.registry_keys) > 1 else None,
+            headers=headers,
         )
         self.scopes = self.execution.scopes
         self.target = target

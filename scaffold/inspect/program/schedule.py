@@ -204,7 +204,7 @@ class Counter:
             return None
         if name == "arange" and len(value.args) == 1:
             return self.scalar(value.args[0], depth + 1)
-        if name in ("cat", "concat", "concatenate", "append") and value.args:
+        if name in JOINING and value.args:
             parts = value.args[0].items if isinstance(value.args[0], Seq) else value.args
             lengths = [self.length(p, depth + 1) or _one(p) for p in parts]
             if lengths and all(n is not None for n in lengths):
@@ -247,6 +247,9 @@ class Counter:
         return found
 
 
+JOINING = ("cat", "concat", "concatenate", "append")
+
+
 def _asks_for_none(value: Choice) -> bool:
     """Whether the condition only asks whether one of the options is given at all."""
     cond = value.cond
@@ -273,6 +276,18 @@ def turn_count(counter: Counter, source: Value | None) -> Linear | None:
 def base_grid(value: Value) -> Call | None:
     """The evenly spaced grid that a schedule is made from."""
     return next((node for node in walk(value) if is_grid(node)), None)
+
+
+def graded_part(vector: Value, grid: Call) -> Value:
+    """Of points that are joined, such as a grid's and the last one, those that are made from the grid."""
+    while isinstance(vector, Call) and vector.name in JOINING and vector.args:
+        parts = vector.args[0].items if isinstance(vector.args[0], Seq) else vector.args
+        graded = [part for part in parts if any(node is grid for node in walk(part))]
+        graded = [part for part in graded if _one(part) is None]
+        if len(graded) != 1:
+            break
+        vector = graded[0]
+    return vector
 
 
 def is_grid(node: Value) -> TypeGuard[Call]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.schedule import STEPS_KEY
-from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Op, Param, Slice
+from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Op, Param, Seq, Slice
 from scaffold.source.values import External, Value
 
 STEPS = "num_inference_steps"
@@ -33,6 +33,10 @@ _FUNCTIONS = {
     "torch.exp": "torch.exp",
     "torch.sqrt": "torch.sqrt",
     "torch.flip": "torch.flip",
+    "torch.cat": "torch.cat",
+    "torch.zeros": "torch.zeros",
+    "numpy.append": "np.append",
+    "numpy.concatenate": "np.concatenate",
 }
 _CONSTANTS = {"math.pi": "math.pi", "torch.pi": "torch.pi", "numpy.pi": "np.pi"}
 _DTYPES = {"numpy.float32": "np.float32", "numpy.float64": "np.float64", "torch.float32": "torch.float32"}
@@ -75,6 +79,9 @@ def spell(value: Value | None, names: Mapping[int, str], sample: Value | None = 
     if isinstance(value, Item):
         base, key = inner(value.base), inner(value.key)
         return _size(value, sample) or (f"{base}[{key}]" if base is not None and key is not None else None)
+    if isinstance(value, Seq) and value.exact:
+        items = [inner(item) for item in value.items]
+        return None if None in items else f"[{', '.join(map(str, items))}]"
     if isinstance(value, Attr):
         setting = _setting(value)
         if setting is not None:
@@ -174,6 +181,8 @@ def _called(value: Call, args: list[str | None], kwargs: dict[str, str | None], 
         return None
     if isinstance(value.func, External):
         name = _FUNCTIONS.get(value.func.path)
+    elif isinstance(value.func, Attr) and value.func.name == "new_zeros":
+        name = "torch.zeros"
     elif isinstance(value.func, Attr) and value.func.name == "get":
         held = inner(value.func.base)
         name = f"{held}.get" if held is not None and held.endswith(".config") else None

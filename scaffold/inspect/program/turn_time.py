@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import MISSING, number, plain
-from scaffold.inspect.program.schedule import STEPS_KEY, base_grid
+from scaffold.inspect.program.schedule import STEPS_KEY, base_grid, graded_part
 from scaffold.inspect.program.turns import is_sample, reshaped
 from scaffold.inspect.program.updates import through_model
 from scaffold.inspect.program.values import Attr, Call, Carried, Const, Index, Item, Op, Param, Slice
@@ -182,7 +182,8 @@ def _difference(value: Value, loop: Denoising) -> tuple[float, float] | None:
     start, end = (number(grid.argument(i, n), {}) for i, n in ((0, "start"), (1, "end")))
     if start is None or end is None:
         return None
-    found = [number(vectors[0], {id(grid): start + (end - start) * share}) for share in (0.25, 0.5)]
+    points = graded_part(vectors[0], grid)
+    found = [number(points, {id(grid): start + (end - start) * share}) for share in (0.25, 0.5)]
     if found[0] is None or found[1] is None or found[0] == found[1]:
         return None
     at = {min(places): found[0], max(places): found[1]}

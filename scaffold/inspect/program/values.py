@@ -40,14 +40,15 @@ class Param(Value):
 
 @dataclass(eq=False)
 class Conf(Value):
-    """A value of a JSON file beside the checkpoint; ``path`` are its keys."""
+    """A value of a JSON file beside the checkpoint; ``path`` are its keys, ``stated`` is what a given one says."""
 
     file: str
     path: tuple[str, ...]
     default: Value | None = None
+    stated: Value | None = None
 
     def parts(self) -> list[Value]:
-        return [self.default] if self.default is not None else []
+        return [value for value in (self.default, self.stated) if value is not None]
 
 
 @dataclass(eq=False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scaffold.inspect.facts import Fact, fact
@@ -49,7 +50,12 @@ def answers(program: Program) -> dict[str, Fact]:
             value = _of_ways(ways, writer)
         else:
             writer = Writer(loop, calls)
-            value = _of_one(writer.tensor(loop.model_output, {}), writer)
+            tree = writer.tensor(loop.model_output, {})
+            if _counts(tree):
+                ways, writer = find_ways(loop, calls)
+                value = _of_ways(ways, writer)
+            else:
+                value = _of_one(tree, writer)
     except UnclearError as error:
         if error.at is None:
             return {}
@@ -57,6 +63,12 @@ def answers(program: Program) -> dict[str, Fact]:
         stopped = {"at": f"{error.at.file}:{error.at.line}", "why": f"`{line}` is not followed"}
         return {KEYS[1]: fact(stopped, [error.at])}
     return {} if value is None else {KEYS[0]: fact(value, writer.places)}
+
+
+def _counts(tree: ast.expr) -> bool:
+    """Whether a setting decides how many predictions are made."""
+    choices = [node for node in walk_tree(tree) if isinstance(node, ast.IfExp)]
+    return any(len(_used(node.body)) != len(_used(node.orelse)) for node in choices)
 
 
 def _of_one(tree: ast.expr, writer: Writer) -> dict[str, Any] | None:
@@ -81,20 +93,21 @@ def _of_one(tree: ast.expr, writer: Writer) -> dict[str, Any] | None:
 def _of_ways(ways: list[Way], writer: Writer) -> dict[str, Any] | None:
     """One expression of all ways: how many predictions there are decides first, then the settings."""
     found: dict[int, dict[str, ast.expr | None]] = {}
-    neutrals = set()
+    neutrals: dict[str, float] = {}
     most = max((len(_used(way.tree)) for way in ways), default=0) - 1
+    # Where guidance is off, the conditional prediction is the only one.
+    alone = writer.alone | {index for way in ways if isinstance(way.tree, ast.Name) for index in _used(way.tree)}
     for way in ways:
         used = _used(way.tree)
         if len(used) == 1 and isinstance(way.tree, ast.Name):
             continue
-        first = _conditional(way.tree, used)
+        first = _neutrals(way.tree, writer, alone)
         if not 2 <= len(used) <= MOST or first is None:
             return None
-        neutrals.add(first[1])
+        if any(neutrals.setdefault(name, value) != value for name, value in first[1].items()):
+            return None
         text = ast.unparse(_named(way.tree, first[0], used, entries=most > 1))
         found.setdefault(len(used) - 1, {}).setdefault(text, way.when)
-    if len(neutrals) != 1:
-        return None
     whole: ast.expr | None = None
     for count in sorted(found):
         made: ast.expr | None = None
@@ -109,10 +122,13 @@ def _of_ways(ways: list[Way], writer: Writer) -> dict[str, Any] | None:
     settings = _settings(whole, writer) if whole is not None else []
     if whole is None or not settings:
         return None
-    neutral, names = neutrals.pop(), {setting["name"] for setting in settings}
+    names = {setting["name"] for setting in settings}
     # What is on by default comes first; no scale stands in for another one.
-    settings.sort(key=lambda setting: setting["default"] == neutral)
+    settings.sort(key=lambda setting: setting["default"] == neutrals.get(setting["name"]))
     settings = [{**setting, "others": [n for n in setting["others"] if n not in names]} for setting in settings]
+    neutral = neutrals.get(settings[0]["name"])
+    if neutral is None:
+        return None
     text = ast.unparse(ast.fix_missing_locations(whole))
     value = {"text": text, "unconditional": most, "neutral": neutral, "settings": settings}
     return {**value, "fewest": min(found)} if most > 1 else value
@@ -142,10 +158,8 @@ def _calls(program: Program, loop: Denoising) -> list[CallRecord]:
 
 def _conditional(tree: ast.expr, used: list[int]) -> tuple[int, float] | None:
     """The prediction that is left where nothing guides, and the value of all scales there, which is 1 or 0."""
-    for scale in (1.0, 0.0, 2.5):
-        value = _computed(tree, scale, _PROBES[:1])
-        if value is None or not math.isclose(value, _PROBES[0], rel_tol=1e-9):
-            return None  # predictions that agree are not left as they are
+    if not _keeps_equal(tree):
+        return None
     for scale in (1.0, 0.0):
         value = _computed(tree, scale)
         for index in used:
@@ -154,15 +168,43 @@ def _conditional(tree: ast.expr, used: list[int]) -> tuple[int, float] | None:
     return None
 
 
-def _computed(node: ast.expr, scale: float, probes: Sequence[float] = _PROBES) -> float | None:
-    """The expression with numbers for its predictions, and one for every setting; a renormalised one is itself."""
+def _neutrals(tree: ast.expr, writer: Writer, alone: set[int]) -> tuple[int, dict[str, float]] | None:
+    """The prediction that is left where nothing guides, and each setting's value there, which is 1 or 0.
+
+    Where it is ``alone``, settings may be neutral at different values: ``u + s (c - u) + d (c - w)`` is ``c`` where s
+    is 1 and d is 0.
+    """
+    used, names = _used(tree), [setting["name"] for setting in _settings(tree, writer)]
+    first = _conditional(tree, used)
+    if first is not None and (len(alone) != 1 or first[0] in alone):
+        return first[0], dict.fromkeys(names, first[1])
+    if len(alone) != 1 or not alone <= set(used) or len(names) > MOST or not _keeps_equal(tree):
+        return None
+    (index,) = alone
+    for values in itertools.product((1.0, 0.0), repeat=len(names)):
+        neutral = dict(zip(names, values, strict=True))
+        value = _computed(tree, neutral)
+        if value is not None and math.isclose(value, _PROBES[index % len(_PROBES)], rel_tol=1e-12):
+            return index, neutral
+    return None
+
+
+def _keeps_equal(tree: ast.expr) -> bool:
+    """Whether predictions that agree are left as they are, at any scale."""
+    values = [_computed(tree, scale, _PROBES[:1]) for scale in (1.0, 0.0, 2.5)]
+    return all(value is not None and math.isclose(value, _PROBES[0], rel_tol=1e-9) for value in values)
+
+
+def _computed(node: ast.expr, scale: float | Mapping[str, float], probes: Sequence[float] = _PROBES) -> float | None:
+    """The expression with numbers for its predictions, and one for every setting, or one each; a renormalised one is
+    itself."""
     inner: list[float | None]
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         return float(node.value)
     if isinstance(node, ast.Name):
         return probes[int(node.id[1:]) % len(probes)]
     if isinstance(node, ast.Subscript):
-        return scale
+        return scale if isinstance(scale, float) else scale.get(ast.literal_eval(node.slice))
     if isinstance(node, ast.IfExp):
         return _computed(node.body if _holds(node.test, scale) else node.orelse, scale, probes)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -186,7 +228,7 @@ def _computed(node: ast.expr, scale: float, probes: Sequence[float] = _PROBES) -
     return signs.get(type(node.op))
 
 
-def _holds(test: ast.expr, scale: float) -> bool:
+def _holds(test: ast.expr, scale: float | Mapping[str, float]) -> bool:
     """Whether a comparison of settings holds where all of them have one value; a flag is off."""
     if not isinstance(test, ast.Compare):
         return False

@@ -32,8 +32,8 @@ def answers(program: Program) -> dict[str, Fact]:
     if loop is None:
         return {}
     clean = prediction.answers(program).get("detail.denoiser.predicts_clean")
-    negated = scheduler.answers(program).get("answers.scheduler.negated")
-    if clean is None or clean.value is not False or negated is None or not isinstance(negated.value, bool):
+    negated = scheduler.negated(loop)
+    if clean is None or clean.value is not False or not isinstance(negated.value, bool):
         return {}
     found = _of_step(program, loop)
     if found is None:

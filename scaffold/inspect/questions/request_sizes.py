@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.facts import Evidence, Fact, fact
-from scaffold.inspect.loop_schedule import loop_schedule
+from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
+from scaffold.inspect.loop_schedule import loop_schedule, rests_on_a_file
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.numeric import MISSING, default_of
 from scaffold.inspect.program.schedule import STEPS_KEY
@@ -23,6 +23,7 @@ def answers(program: Program) -> dict[str, Fact]:
     """
     found: dict[str, set[int | None]] = {}
     places: dict[str, Evidence | None] = {}
+    sure: Confidence = "certain"
     for given in parameters(program):
         if given.root != "sampling_params" or given.key not in SIZES:
             continue
@@ -34,10 +35,11 @@ def answers(program: Program) -> dict[str, Fact]:
         else:
             found.setdefault(given.key, set()).add(known if type(known) is int and known is not MISSING else None)
         places.setdefault(given.key, given.at)
+        sure = "likely" if rests_on_a_file(given) else sure
     sizes = {name: next(iter(values)) if len(values) == 1 else None for name, values in sorted(found.items())}
     if program.denoising is not None and STEPS_KEY in sizes and not _COUNTS & set(loop_schedule(program)):
         sizes[STEPS_KEY] = None  # asked for, but not what the loop is walked by
-    return {KEYS[0]: fact(sizes, places.values())} if sizes else {}
+    return {KEYS[0]: fact(sizes, places.values(), sure)} if sizes else {}
 
 
 def _is_declared(program: Program, given: Param) -> bool:

@@ -39,7 +39,7 @@ def answers(program: Program) -> dict[str, Fact]:
         "answers.scheduler.inline": fact(found.step is None, [_step_place(found), found.loop.at]),
         "detail.scheduler.step_location": fact(_spell(_step_place(found)), [_step_place(found)]),
         "detail.scheduler.loop_location": fact(_spell(found.loop.at), [found.loop.at]),
-        "answers.scheduler.negated": _negated(found),
+        "answers.scheduler.negated": negated(found),
     }
     if found.step is not None:
         facts.update(_call_facts(program, found, found.step))
@@ -78,7 +78,8 @@ def _step_place(found: Denoising) -> Evidence | None:
 _NEGATIONS = frozenset({"neg", "neg_", "negative", "negative_"})
 
 
-def _negated(found: Denoising) -> Fact:
+def negated(found: Denoising) -> Fact:
+    """Whether the prediction's sign is turned on the way to the step."""
     output = found.model_output
     if output is None:
         return UNKNOWN

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
+from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.questions.inline_update import method_around
 from scaffold.source.syntax import around, walk_tree
 
@@ -47,9 +49,8 @@ def answers(program: Program) -> dict[str, Fact]:
     loop = program.denoising
     if loop is None or loop.sample is None:
         return {}
-    update = loop.step if loop.step is not None else loop.inline
-    at = update.at if update is not None else None
     node = loop.loop.node
+    at = _place(program, loop)
     if at is None or not isinstance(node, _Loop) or at.file != loop.loop.at.file:
         return {}
     found = method_around(program, at)
@@ -76,6 +77,18 @@ def answers(program: Program) -> dict[str, Fact]:
         "detail.region.parts": fact(value, [Evidence(at.file, region.first)]),
         "detail.region.method": fact(text, places),
     }
+
+
+def _place(program: Program, loop: Denoising) -> Evidence | None:
+    """Where the loop takes the step or writes the update; where another function writes it, the call of that."""
+    update = loop.step if loop.step is not None else loop.inline
+    at, node = update.at if update is not None else None, loop.loop.node
+    if at is None or not isinstance(node, _Loop) or (at.file == loop.loop.at.file and spans(node, at.line)):
+        return at
+    made = {id(option) for option in options(loop.sample.final)} if loop.sample is not None else set()
+    calls = [r.at for r in program.trace.calls if loop.number in r.loops and id(r.result) in made and r.at is not None]
+    inside = {at for at in calls if at.file == loop.loop.at.file and spans(node, at.line)}
+    return inside.pop() if len(inside) == 1 else at
 
 
 def find_region(function: ast.FunctionDef, loop: _Loop, line: int, sample: str) -> Region | None:
@@ -111,7 +124,7 @@ def find_region(function: ast.FunctionDef, loop: _Loop, line: int, sample: str) 
     return Region(sample, output, tuple(bound), part[0].lineno, part[-1].end_lineno or part[-1].lineno)
 
 
-def spans(node: ast.stmt, line: int) -> bool:
+def spans(node: ast.stmt | _Loop, line: int) -> bool:
     """Whether a statement stands on a line, among others."""
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 

@@ -9,11 +9,14 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 from typing import Any
 
+_PREPARES = re.compile(r"/transformers/.*/?(tokenization|processing|image_processing|feature_extraction)_\w+\.py$")
 MEMORY_MEGABYTES = 8192  # buffers and tables are computed as ever; weights take nothing
 
 
@@ -85,7 +88,13 @@ def _tried(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     except (NotDrivableError, NotImplementedError) as error:
         return None, {"unknown": one_line(error, job["root"])}
     except BaseException as error:
-        return None, {"error": one_line(error, job["root"])}
+        return None, {"error": one_line(error, job["root"]), "beside": _beside(error)}
+
+
+def _beside(error: BaseException) -> bool:
+    """Whether a loader ended over what is neither weights nor configuration, such as a tokenizer or a library."""
+    frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    return isinstance(error, ImportError) or any(_PREPARES.search(name) for name in frames)
 
 
 def _load(job: dict[str, Any]) -> Any:

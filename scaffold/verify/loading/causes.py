@@ -11,6 +11,7 @@ from scaffold.checkpoint.quoting import quoted
 # Parts of names that training frameworks and other programs put into all of them.
 WRAPPERS = ("_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module.")
 PREFIXES = ("model.diffusion_model.", "diffusion_model.", "module.", "base_model.model.", "model.", "transformer.")
+OWN = ("model.", "transformer.")  # of these, models' own names begin with, too
 QUANTISED = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0", "F6_E2M3", "F6_E3M2", "F4", "I8", "U8")
 _SCALE = re.compile(r"(.*?)[._]?(weight_scale(_inv|_2)?|input_scale|scale_weight|scale_input|scales?|qzeros|absmax)")
 # What a model that was distilled of its own guidance takes beside the time.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders, fold
 from scaffold.checkpoint.fold import is_index, natural_key
+from scaffold.checkpoint.layout import WEIGHTS
+from scaffold.checkpoint.local import read_file
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 from scaffold.remap import Dropped, KeyMap
-from scaffold.verify.loading.causes import WRAPPERS, distilled, is_scale, quantised, told_wrapper, wrapper_of
+from scaffold.verify.loading.causes import OWN, WRAPPERS, distilled, is_scale, quantised, told_wrapper, wrapper_of
 from scaffold.verify.package import Package
 
 CHECKS = ("covers", "fills", "injective", "no_dead_rule", "invertible", "shapes")
@@ -71,11 +74,6 @@ class LoadingProof:
     def holds(self) -> bool:
         """Whether nothing speaks against the checkpoint."""
         return not self.findings
-
-    @property
-    def before_weights(self) -> bool:
-        """Whether the loader ended before it came to the weights, so that they may fit or not."""
-        return self.module is None and not self.tensors and all(finding.check for finding in self.findings)
 
     @property
     def skipped(self) -> list[str]:
@@ -136,6 +134,8 @@ def prove(package: Package, headers: CheckpointHeaders, outcome: Mapping[str, An
     Raises:
         ScaffoldError: the package could not be asked.
     """
+    if outcome.get("beside") and not outcome["read"]:
+        outcome = {"unknown": f"before it opens a file of weights, its loader ends with {outcome['error']}"}
     if "unknown" in outcome:
         hint = "`omni-scaffold verify` runs the package" if outcome.get("missing") is None else None
         raise ScaffoldError(f"{package.name}: nothing is known of {headers.source}: {outcome['unknown']}", hint=hint)
@@ -165,6 +165,8 @@ def prove(package: Package, headers: CheckpointHeaders, outcome: Mapping[str, An
     named = list(tensors) or [entry.name for entry in headers.entries]
     if without is None and not tensors and (part := wrapper_of(named, WRAPPERS)) is not None:
         without = {"what": part, "loads": False}
+    if without is not None and not without["loads"] and without["what"] in OWN:
+        without = None
     if without is not None:
         findings.append(Finding(None, told_wrapper(named, without["what"], loads=without["loads"])))
     # Of files that the loader did not come to, the headers.
@@ -176,13 +178,21 @@ def prove(package: Package, headers: CheckpointHeaders, outcome: Mapping[str, An
     findings += [Finding(None, variant[0])] if variant is not None and not variant[1] else []
     # That a loader cannot take quantised weights, or their scales, is no cause of its own.
     told_already = (without or {}).get("loads") or narrow is not None
+    unnamed, unread = _unnamed(headers, outcome["read"], location)
+    if placed and not empty:
+        notes = (*notes, *unnamed, *unread)
+    else:
+        findings += [Finding(None, line) for line in unnamed]
+        notes = (*notes, *unread)
     if outcome.get("error") is not None and not told_already:
         when = "" if tensors else "before it opens a file of weights, the loader ends with "
         findings.append(Finding("fills", when + _relative(str(outcome["error"]), location, headers.source)))
+    if placed and empty and not tensors:
+        findings.append(Finding("fills", "the loader ends without opening a file of weights"))
     known = set(reasons) | (set() if not any(f.check is None for f in findings) else set(filter(is_scale, tensors)))
     found = {
         "covers": [*_needed(tensors, targets, known)] if placed else [],
-        "fills": [f"nothing fills the parameter {quoted(name)} of shape {list(shapes[name])}" for name in empty],
+        "fills": [*_unfilled(empty, shapes, together=bool(unnamed) or not tensors)],
         "injective": [*_twice(targets, tensors, shapes)],
         "no_dead_rule": [f"the rule {quoted(name)} matches no key" for name in dead if placed],
         "shapes": [*_misfits(targets, tensors, shapes)],
@@ -218,6 +228,32 @@ def prove(package: Package, headers: CheckpointHeaders, outcome: Mapping[str, An
         outcomes,
         notes,
     )
+
+
+def _unnamed(headers: CheckpointHeaders, opened: Mapping[str, Any], location: Path) -> tuple[list[str], list[str]]:
+    """Files of weights that an index leaves out: lines for those with tensors that no other has, and for copies."""
+    missed, copies = [], []
+    known = {entry.name for entry in headers.entries}
+    for name, reason in headers.skipped.items():
+        path = location / name
+        if not name.endswith(WEIGHTS) or not path.is_file():
+            continue
+        more = [entry.name for entry in read_file(path, name, name)[0] if entry.name not in known]
+        if os.path.realpath(path) in opened:
+            copies.append(f"the loader reads {quoted(name)}, though {reason}")
+        elif more:
+            missed.append(f"{quoted(name)} is not read, {quoted(more[0])} and {len(more) - 1} more tensors: {reason}")
+        else:
+            copies.append(f"{quoted(name)} is not read: {reason}")
+    return missed, copies
+
+
+def _unfilled(empty: Sequence[str], shapes: Mapping[str, Shape], *, together: bool) -> Iterator[str]:
+    if together and len(empty) > 1:
+        yield f"nothing fills {len(empty)} parameters, {quoted(empty[0])} first"
+        return
+    for name in empty:
+        yield f"nothing fills the parameter {quoted(name)} of shape {list(shapes[name])}"
 
 
 def _relative(text: str, location: Path, source: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from scaffold.files.documents import MalformedError, parse_json
 from scaffold.files.reading import read_text
 from scaffold.verify.package import Package, declared_lists, merges_lora
-from scaffold.verify.rollout.engine_side.tiny.shrink import DENOISER, WORDS, shrunk
+from scaffold.verify.rollout.engine_side.tiny.shrink import small_file
 from scaffold.verify.rollout.facts import NotEstablishedError, raised
 
 # Pixels of one of the image's four parts a side, to begin with; a request that fails is made larger.
@@ -34,28 +34,31 @@ def _fused_names(sections: Mapping[str, Any]) -> list[str]:
 
 # Files beside a checkpoint's weights that say nothing of sizes.
 _OTHERS = ("config.json", "model_index.json", "generation_config.json", "preprocessor_config.json")
+_CHANNELS = ("in_channels", "out_channels")  # of the latents, which the autoencoder has, too
 
 
 def _of_checkpoint(folder: Path, attribute: str) -> dict[str, dict[str, Any]]:
     """What a checkpoint's own files say of the denoiser, of schedulers and of what a pipeline reads by itself.
 
-    Sizes are made small.
+    Sizes are made small. Those of other components stay as they are, under ``released``: what is small for one of
+    them is known where it is made.
     """
     named = [folder / name for name in (f"{attribute}/config.json", "transformer/config.json", "config.json")]
-    denoiser = next((_read(path) for path in named if path.is_file()), {})
+    place = next((path for path in named if path.is_file()), None)
+    denoiser = _read(place) if place is not None else {}
     files = {
-        path.name: shrunk(_with_words(_read(path)), DENOISER)
+        path.name: small_file(_read(path))
         for path in sorted(folder.glob("*.json"))
         if path.name not in _OTHERS and "token" not in path.name and not path.name.endswith(".index.json")
     }
-    components = {path.parent.name: _read(path) for path in sorted(folder.glob("*/scheduler_config.json"))}
-    return {"denoiser": shrunk(_with_words(denoiser), DENOISER), "components": components, "files": files}
-
-
-def _with_words(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings in which a vocabulary is as small as the tokenizer of a tiny checkpoint allows."""
-    found = {name: _with_words(value) if isinstance(value, dict) else value for name, value in values.items()}
-    return {**found, **({"vocab_size": WORDS} if type(found.get("vocab_size")) is int else {})}
+    small = small_file(denoiser) | {n: denoiser[n] for n in _CHANNELS if n in denoiser}
+    beside = {path.parent.name: _read(path) for path in sorted(folder.glob("*/config.json")) if path != place}
+    return {
+        "denoiser": small,
+        "components": {path.parent.name: _read(path) for path in sorted(folder.glob("*/scheduler_config.json"))},
+        "files": files,
+        "released": beside,
+    }
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -74,7 +77,7 @@ def ported_facts(package: Package, checkpoint: Path | None = None) -> dict[str, 
     tables of values, ``components`` one table for each folder of the checkpoint, ``files`` one for each file that a
     pipeline reads by itself, ``tokens`` the special tokens that no source spells out, and ``stages`` what stages before
     the pipeline hand on. What they do not say is taken from the configuration files of ``checkpoint``, sizes made
-    small.
+    small; ``released`` is the configuration of each further component, as it is.
 
     Raises:
         NotEstablishedError: the package says of something that it is still to be written, or that VeRL-Omni cannot
@@ -152,7 +155,7 @@ def ported_facts(package: Package, checkpoint: Path | None = None) -> dict[str, 
             "staged": staged,
             "given": {
                 name: {**own.get(name, {}), **(given.get(name) or {})}
-                for name in ("denoiser", "components", "request", "files", "stages")
+                for name in ("denoiser", "components", "request", "files", "stages", "released")
             },
             "tokens": given.get("tokens") or [],
         },

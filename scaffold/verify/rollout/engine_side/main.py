@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import time
 import traceback
 import warnings
@@ -28,8 +29,13 @@ def main(path: Path) -> int:
     with Path(task.results).open("a", encoding="utf-8") as results:
         from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
 
-        with collector_off():
-            bench = EngineUnderTest(task)
+        try:
+            with collector_off():
+                bench = EngineUnderTest(task)
+        except Exception as error:
+            traceback.print_exc()
+            print(describe_error(error, str(Path(task.root, "verl_omni")), *_pipeline_folder(task)), file=sys.stderr)
+            return 1
         _write(results, "started", {"versions": versions()})
         if task.recording is not None:
             from scaffold.verify.rollout.engine_side.recording import record
@@ -85,11 +91,21 @@ def scenario_line(reason: str) -> str:
     return reason if len(reason) < 100 else f"{reason[:100]}…"
 
 
-def describe_error(error: Exception, root: str) -> str:
-    """One line: kind, text, and the last line below folder ``root`` that led there, else the very last."""
+def _pipeline_folder(task: Task) -> list[str]:
+    """Where the real pipeline stands, once it is imported."""
+    module = sys.modules.get(str((task.facts.get("ported") or {}).get("module")))
+    return [str(Path(module.__file__).parent)] if module is not None and module.__file__ else []
+
+
+def describe_error(error: BaseException, *roots: str) -> str:
+    """One line: kind, text, and the last line below one of ``roots`` that led there, or to its cause, else the last."""
     text = " ".join(str(error).split())
-    frames = list(traceback.extract_tb(error.__traceback__))
-    own = [frame for frame in frames if frame.filename.startswith(f"{root}/")]
+    frames: list[traceback.FrameSummary] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        frames += traceback.extract_tb(cause.__traceback__)
+        cause = cause.__cause__
+    own = [frame for frame in frames if frame.filename.startswith(tuple(f"{root}/" for root in roots))]
     place = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in (own or frames)[-1:])
     return f"{type(error).__name__}: {text[:400]}{place}"
 

@@ -161,7 +161,11 @@ class Growing:
 
     def fit(self, error: Exception) -> bool:
         """Change what failed, where the error says what that is; returns whether anything was changed."""
-        if bool(hold_places(self.folder, error)) or self._fit_part(error) or self.components.fit(error):
+        if (
+            bool(hold_places(self.folder, error, self.components.released))
+            or self._fit_part(error)
+            or self.components.fit(error)
+        ):
             return True
         if (self.module.own or self.module.shared) and write_other_parts(error, self.folder, self.dtype):
             return True
@@ -219,7 +223,7 @@ def growing(
         (folder / name).mkdir(exist_ok=True)  # a pipeline may tell a layout by the folders that are there
     given = facts["given"]
     write_files(folder, given["files"], dtype)
-    components = Components(folder, [source, *facts["tokens"]], given["components"], dtype)
+    components = Components(folder, [source, *facts["tokens"]], given["components"], dtype, given["released"])
     made = Growing(folder, PortedModule(package, facts), components, given["denoiser"], dtype)
     made.write_denoiser()
     if facts["own"]:

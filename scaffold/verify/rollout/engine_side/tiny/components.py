@@ -13,7 +13,7 @@ import inspect
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,13 @@ from scaffold.files.reading import read_text
 from scaffold.verify.rollout.engine_side.tiny import text
 from scaffold.verify.rollout.engine_side.tiny.loaded import add_up_in_float32, note_states
 from scaffold.verify.rollout.engine_side.tiny.mismatch import wanted
-from scaffold.verify.rollout.engine_side.tiny.shrink import ENCODER, shrunk
+from scaffold.verify.rollout.engine_side.tiny.shrink import ENCODER, shrunk, small_file
 
 MOST_STATES, WIDEST = 64, 4096
 HUB = "hub"  # folder of what a pipeline fetches from elsewhere
 EMPTY = "{}"  # what a configuration holds before it is written
 LEVELS = 4  # of an autoencoder of images: 8 pixels a side become one latent
+BASE = 8  # channels of its widest level
 TOKENIZER, PREPARES = "tokenizer.json", "preprocessor_config.json"
 SECTIONS = "mrope_section"  # transformers' name for the parts of a head that each axis turns
 _AUTO_MODEL = "_BaseAutoModelClass"
@@ -59,8 +60,9 @@ class Components:
     Args:
         folder: the checkpoint.
         sources: texts of the pipeline's modules, which spell out special tokens.
-        given: settings of components by their folders, from ``scaffold.toml``.
+        given: settings of components by their folders, from ``scaffold.toml``, which stand as they are.
         dtype: of their weights.
+        released: settings of components by their folders, as a checkpoint has them; their sizes are made small.
     """
 
     def __init__(
@@ -69,8 +71,9 @@ class Components:
         sources: Sequence[str],
         given: dict[str, dict[str, Any]],
         dtype: torch.dtype,
+        released: dict[str, dict[str, Any]] | None = None,
     ) -> None:
-        self.folder, self.sources, self.given = folder, list(sources), given
+        self.folder, self.sources, self.given, self.released = folder, list(sources), given, released or {}
         self.channels: int | None = None  # of the latents, where the denoiser's configuration says it
         self.dtype = dtype
         self.scale = ENCODER
@@ -133,8 +136,8 @@ class Components:
             if folder is None:
                 return original(cls, path, *args, **kwargs)
             # A processor that was written whole has what prepares its inputs in its own file, and loads it from there.
-            whole = file == PREPARES and _is_there(folder / "processor_config.json")
-            if not whole and not _is_there(folder / file):
+            whole = file == PREPARES and self._is_there(folder / "processor_config.json")
+            if not whole and not self._is_there(folder / file):
                 self._write(cls, folder)
             if file == TOKENIZER and "ProcessorMixin" not in _kinds(cls):
                 # Classes of tokenizers build their own from a vocabulary; this one brings all that it does.
@@ -161,11 +164,17 @@ class Components:
             path = pretrained_model_name_or_path
             if isinstance(path, str | Path) and _kinds(cls) & {"ModelMixin", "SchedulerMixin"}:
                 folder = self._place(path, kwargs.get("subfolder"))
-                if folder is not None and not _is_there(folder / cls.config_name):
+                if folder is not None and not self._is_there(folder / cls.config_name):
                     self._write(cls, folder)
             return original(cls, path, *args, **kwargs)
 
         return load_config
+
+    def _is_there(self, path: Path) -> bool:
+        """Whether a file has content, and does not only hold its place."""
+        if not path.is_file() or path.stat().st_size <= len(EMPTY):
+            return False
+        return path.suffix != ".json" or read_text(path) != _held(self.folder, path, self.released)
 
     def _fetched(self, *args: Any, **kwargs: Any) -> str:
         """Folder of a repository that a pipeline asks a hub for: this machine asks none."""
@@ -187,7 +196,9 @@ class Components:
     def _write(self, cls: Any, folder: Path) -> None:
         kinds = _kinds(cls)
         folder.mkdir(parents=True, exist_ok=True)
-        given = self.given.get(folder.relative_to(self.folder).as_posix(), {})
+        name = folder.relative_to(self.folder).as_posix()
+        given, released = self.given.get(name, {}), self.released.get(name, {})
+        known = {**released, **given}
         try:
             if kinds & {"PreTrainedTokenizerBase", "AutoTokenizer"}:
                 tokenizer = self.tokenizer(cls)
@@ -200,22 +211,27 @@ class Components:
                 _feature_extractor(folder).save_pretrained(folder)
             elif "AutoConfig" in kinds:
                 # The model is asked for next, of the class that its configuration is of.
-                named = _named_model(importlib.import_module("transformers").AutoModelForCausalLM, given, folder)
-                self._encoder(named, given, folder).to(self.dtype).save_pretrained(folder)
+                named = _named_model(importlib.import_module("transformers").AutoModelForCausalLM, known, folder)
+                self._encoder(named, given, released, folder).to(self.dtype).save_pretrained(folder)
             elif _AUTO_MODEL in kinds:
-                self._encoder(_named_model(cls, given, folder), given, folder).to(self.dtype).save_pretrained(folder)
+                self._encoder(_named_model(cls, known, folder), given, released, folder).to(self.dtype).save_pretrained(
+                    folder
+                )
             elif "PreTrainedModel" in kinds:
-                self._encoder(cls, given, folder).to(self.dtype).save_pretrained(folder)
+                self._encoder(cls, given, released, folder).to(self.dtype).save_pretrained(folder)
             elif "SchedulerMixin" in kinds:
                 cls(**given).save_pretrained(folder)
             elif "ModelMixin" in kinds:
-                self._autoencoder(cls, given).to(self.dtype).save_pretrained(folder)
+                self._autoencoder(cls, given, released).to(self.dtype).save_pretrained(folder)
             else:
                 raise NotGrownError("its class is not known")
         except Exception as error:
-            where = folder.relative_to(self.folder)
+            where = "the checkpoint itself" if name == "." else name
             line = " ".join(str(error).split())[:300]
-            raise NotGrownError(f"no tiny {cls.__name__} for {where}: {type(error).__name__}: {line}") from error
+            raise NotGrownError(
+                f"no tiny {cls.__name__} for {where}: {type(error).__name__}: {line};"
+                f" set values in [verify.components.{_key(name)}] of scaffold.toml"
+            ) from error
         encodes = kinds & {"PreTrainedModel", "AutoConfig", _AUTO_MODEL}
         if encodes or folder not in self.written:  # what prepares its inputs lies beside an encoder
             self.written[folder] = "encoder" if encodes else cls.__name__
@@ -240,13 +256,14 @@ class Components:
         made.chat_template = made.tokenizer.chat_template
         return made
 
-    def _encoder(self, cls: Any, given: dict[str, Any], folder: Path) -> Any:
+    def _encoder(self, cls: Any, given: dict[str, Any], released: dict[str, Any], folder: Path) -> Any:
         # A processor may be loaded later, and has the same tokens: those of images, which the encoder looks for.
         beside = cls.__module__.replace(".modeling_", ".processing_")
         if beside != cls.__module__ and importlib.util.find_spec(beside) is not None:
             self.sources.append(inspect.getsource(importlib.import_module(beside)))
         tokenizer = self.tokenizer()
-        plain = cls.config_class().to_dict()
+        stated = {name: value for name, value in released.items() if name not in _OF_RELEASE}
+        plain = cls.config_class.from_dict(stated).to_dict()  # with what the class derives of them
         if SECTIONS in inspect.getsource(importlib.import_module(cls.__module__)):
             plain = _sectioned(plain)
         scale = replace(self.scale, layers=self.layers.get(folder, self.scale.layers))
@@ -254,27 +271,50 @@ class Components:
         model = cls(cls.config_class.from_dict(values))
         return randomised(model)
 
-    def _autoencoder(self, cls: Any, given: dict[str, Any]) -> Any:
+    def _autoencoder(self, cls: Any, given: dict[str, Any], released: dict[str, Any]) -> Any:
         parameters = inspect.signature(cls.__init__).parameters
         values = {n: p.default for n, p in parameters.items() if p.default is not p.empty and p.kind != p.VAR_KEYWORD}
-        small: dict[str, Any] = {
-            name: 8 for name in ("base_dim", "decoder_base_dim") if isinstance(values.get(name), int)
-        }
-        if len(values.get("block_out_channels") or ()) == 1:
-            small |= {"block_out_channels": (8,) * LEVELS, "norm_num_groups": 4, "layers_per_block": 1}
-            small |= {name: values[name] * LEVELS for name in ("down_block_types", "up_block_types")}
-        for name in (name for name in values if name.endswith("block_out_channels") and name not in small):
-            if _whole(values[name]) and len(values[name]) > 1:
-                small[name] = tuple(value * 8 // min(values[name]) for value in values[name])
-        for name in (name for name in values if name.endswith("layers_per_block") and name not in small):
-            if _whole(values[name]):
-                small[name] = (1,) * len(values[name])
-        if self.channels and "latent_channels" in values:
+        values |= {name: value for name, value in released.items() if name in parameters}
+        small = small_autoencoder(values, released)
+        if self.channels and "latent_channels" in values and "latent_channels" not in released:
             small["latent_channels"] = self.channels
-        made = cls(**{name: value for name, value in {**small, **given}.items() if name in values})
+        made = cls(**{name: value for name, value in {**values, **small, **given}.items() if name in parameters})
         # A released configuration may hold what the class itself does not take, and its pipeline reads.
-        made.register_to_config(**{name: value for name, value in given.items() if name not in values})
+        more = {name: value for name, value in {**released, **given}.items() if name not in parameters}
+        made.register_to_config(**more)
         return randomised(made)
+
+
+def small_autoencoder(values: dict[str, Any], released: Collection[str]) -> dict[str, Any]:
+    """Sizes of a tiny autoencoder with as many levels: what one latent stands for stays.
+
+    Args:
+        values: of the constructor's arguments.
+        released: names of those that a checkpoint has.
+    """
+    small: dict[str, Any] = {n: BASE for n in ("base_dim", "decoder_base_dim") if isinstance(values.get(n), int)}
+    if "block_out_channels" not in released and len(values.get("block_out_channels") or ()) == 1:
+        small |= {"block_out_channels": (BASE,) * LEVELS, "norm_num_groups": BASE // 2, "layers_per_block": 1}
+        small |= {name: values[name] * LEVELS for name in ("down_block_types", "up_block_types")}
+    for name in (name for name in values if name.endswith("block_out_channels") and name not in small):
+        if _whole(values[name]) and (len(values[name]) > 1 or name in released):
+            small[name] = tuple(value * BASE // min(values[name]) for value in values[name])
+    if "block_out_channels" in small and type(values.get("norm_num_groups")) is int:
+        small["norm_num_groups"] = min(values["norm_num_groups"], BASE // 2)
+    for name in (name for name in values if name.endswith("layers_per_block") and name not in small):
+        if _whole(values[name]):
+            small[name] = (1,) * len(values[name])
+        elif name in released and type(values[name]) is int:
+            small[name] = 1
+    return small
+
+
+# Of a released configuration, what only its own weights and code are of.
+_OF_RELEASE = frozenset({"architectures", "auto_map", "dtype", "quantization_config", "torch_dtype"})
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[\w-]+", name) else json.dumps(name)
 
 
 def _whole(value: Any) -> bool:
@@ -321,25 +361,29 @@ def _sectioned(values: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def hold_places(folder: Path, error: Exception) -> set[Path]:
-    """Put empty files where a pipeline misses some below ``folder``, before it loads any; returns them."""
+def hold_places(folder: Path, error: Exception, released: Mapping[str, Any] | None = None) -> set[Path]:
+    """Put empty files where a pipeline misses some below ``folder``, before it loads any; returns them.
+
+    The configuration of a part that ``released`` has, by folder, is written there, made small.
+    """
     found: set[Path] = set()
     for name in re.findall(rf"{re.escape(str(folder))}/[\w./-]+", str(error)) if _is_about_files(error) else ():
         path = Path(name.rstrip("."))
         if path.suffix and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(EMPTY if path.suffix == ".json" else "", encoding="utf-8")
+            path.write_text(_held(folder, path, released or {}), encoding="utf-8")
             found.add(path)
     return found
 
 
+def _held(folder: Path, path: Path, released: Mapping[str, Any]) -> str:
+    """What stands in a file that holds a place."""
+    settings = released.get(path.parent.relative_to(folder).as_posix(), {}) if path.name == "config.json" else {}
+    return json.dumps(small_file(settings)) if path.suffix == ".json" else ""
+
+
 def _is_about_files(error: Exception) -> bool:
     return isinstance(error, OSError) or "FileNotFoundError" in str(error)
-
-
-def _is_there(path: Path) -> bool:
-    """Whether a file has content: an empty one holds its place."""
-    return path.is_file() and path.stat().st_size > len(EMPTY)
 
 
 def _kinds(cls: Any) -> set[str]:

@@ -94,6 +94,7 @@ class PortedModule:
         self.replaced: dict[str, tuple[Any, Any]] = {}  # sizes that no configuration gives, see ``constants``
         self.class_name: str = self.entry.__name__
         self.reads, self.file, self.own = (bool(facts.get(name)) for name in ("reads", "file", "own"))
+        self.released: dict[str, Any] = facts.get("given", {}).get("released", {})
         self.shared = False  # whether the pipeline's other parts lie in the denoiser's folder
         self.layout: Layout | None = None
         self.sections: set[str] = set()  # tables of the configuration that the builder asks for
@@ -154,7 +155,7 @@ class PortedModule:
 
     def _asked(self, folder: Path, dtype: torch.dtype) -> dict[str, Any]:
         def repair(error: Exception) -> bool:
-            held = hold_places(folder, error)
+            held = hold_places(folder, error, self.released)
             self._held |= {path for path in held if path.suffix == ".json"}
             return bool(held)
 

@@ -62,10 +62,21 @@ def shrunk(settings: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
     layers = next((v for n, v in found.items() if _rule(n) == "layers" and type(v) is int), scale.layers)
     for name, value in settings.items():
         if isinstance(value, list | tuple) and value and all(type(item) is int for item in value):
-            found[name] = type(value)(_several(name, list(value), layers, scale))
+            of_head = len(value) > 1 and sum(value) in _heads(settings)
+            found[name] = type(value)(_several(name, list(value), layers, scale, of_head))
         elif name.endswith("layer_types") and isinstance(value, list | tuple):
             found[name] = value[:layers]
     return found
+
+
+def small_file(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Small values in place of those of a released file, with a vocabulary as a tiny checkpoint's tokenizer allows."""
+
+    def worded(values: Mapping[str, Any]) -> dict[str, Any]:
+        found = {name: worded(value) if isinstance(value, dict) else value for name, value in values.items()}
+        return found | ({"vocab_size": WORDS} if type(found.get("vocab_size")) is int else {})
+
+    return shrunk(worded(settings), DENOISER)
 
 
 def by_name(name: str) -> int | None:
@@ -94,9 +105,16 @@ def _small(name: str, value: Any, settings: Mapping[str, Any], scale: Scale) -> 
     return value
 
 
-def _several(name: str, values: list[int], layers: int, scale: Scale) -> list[int]:
+def _heads(settings: Mapping[str, Any]) -> set[int]:
+    """The size of an attention head, as settings name it or as width and heads give it."""
+    named = {n: v for n, v in settings.items() if type(v) is int and v > 0}
+    widths, heads, sizes = ({v for n, v in named.items() if _rule(n) == rule} for rule in ("hidden", "heads", "head"))
+    return sizes | {width // number for width in widths for number in heads}
+
+
+def _several(name: str, values: list[int], layers: int, scale: Scale, of_head: bool) -> list[int]:
     """Sections of a head, layers that have something, or numbers of another kind."""
-    if re.search(r"^axes_dims?(_rope)?$", name):
+    if of_head or re.search(r"^axes_dims?(_rope)?$", name):
         return [scale.head // len(values)] * len(values)
     if re.search(r"rope_sections?$", name):
         half, count = scale.head // 2, len(values)
