@@ -41,10 +41,23 @@ def setting_names(defaults: Mapping[str, Any], others: Mapping[str, Sequence[str
 
 
 def settings_of(
-    defaults: Mapping[str, Any], others: Mapping[str, Sequence[str]] | None = None
+    defaults: Mapping[str, Any],
+    others: Mapping[str, Sequence[str]] | None = None,
+    choices: Mapping[str, Sequence[str]] | None = None,
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """What fills in these defaults; see :func:`resolve_settings`."""
-    return lambda overrides: resolve_settings(overrides, defaults, others)
+    """What fills in these defaults; see :func:`resolve_settings`.
+
+    It raises ValueError, too, where a setting of ``choices`` is none of them.
+    """
+
+    def resolve(overrides: Mapping[str, Any]) -> dict[str, Any]:
+        values = resolve_settings(overrides, defaults, others)
+        for name, known in (choices or {}).items():
+            if values[name] not in known:
+                raise ValueError(f"{name} must be one of {known}, got {values[name]!r}")
+        return values
+
+    return resolve
 
 
 def guide_of(

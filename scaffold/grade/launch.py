@@ -255,8 +255,9 @@ def lora(section: Section, port: Port | None, reached: bool) -> None:
     routers = _routers(layout.linears) if layout is not None else []
     targets = [name for name in layout.targets if not _all_routers(name, layout.linears, routers)] if layout else []
     section.put("targets", targets, origin)
-    if routers:
-        section.put("routers", sorted({path[-1] for path in routers}), origin)
+    left = [name for name in layout.targets if name not in targets] if layout else []
+    if left:
+        section.put("routers", left, origin)
     section.put("unnamed", [".".join(path) for path in layout.unnamed] if layout else [], origin)
     section.put("unread", list(layout.unread) if layout else [], origin)
     # A library's layers may hold more than is known here.

@@ -180,7 +180,7 @@ def ported_text(spec: IntegrationSpec, port: Port | None) -> str | None:
     if not spec.value("port.entry"):
         return None
     if port is None:
-        port = _ported_again(spec)
+        port = ported_again(spec)
     return port.source
 
 
@@ -198,7 +198,12 @@ def scheduler_text(spec: IntegrationSpec, port: Port | None) -> str | None:
     return port_scheduler(origin_of(spec), module, name)
 
 
-def _ported_again(spec: IntegrationSpec) -> Port:
+def ported_again(spec: IntegrationSpec) -> Port:
+    """Return the denoiser of a ported package, from the recorded version.
+
+    Raises:
+        ScaffoldError: that version cannot be had, or has no such denoiser.
+    """
     from scaffold.inspect import inspect_pipeline
 
     source = origin_of(spec)

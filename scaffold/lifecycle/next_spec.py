@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
     from scaffold.upstream import UpstreamSource
 
-SHOWN = 100
-
 
 @dataclass(frozen=True)
 class NextSpec:
@@ -113,7 +111,7 @@ def upstream_spec(
     notes += [f"{package.spec_path}: {conflict.key} keeps your value" for conflict in merged.conflicts]
     if merged.followed:
         who = "this version of omni-scaffold" + (", or the preset," if merged.spec.overrides else "")
-        notes.append(f"{who} changes {_values(package.spec, merged.spec, merged.followed)}")
+        notes.append(f"{who} changes {', '.join(merged.followed)}")
     return NextSpec(with_pin(merged.spec, other), tuple(notes), (old_source, new_source), new.port)
 
 
@@ -137,15 +135,6 @@ def _refuse_older(package: ScaffoldedPackage, recorded: str | None, version: str
 def _other_pin(package: ScaffoldedPackage, version: str | None, allowed: bool, notes: list[str]) -> str | None:
     allowed = allowed or is_allowed(package.spec, package.checkout, version)
     return other_pin(package.checkout, version, allowed=allowed, notes=notes)
-
-
-def _values(before: IntegrationSpec, after: IntegrationSpec, names: tuple[str, ...]) -> str:
-    """Return the values, old and new; what a line cannot hold is only named."""
-    parts = []
-    for name in names:
-        pair = f"{name} from {before.value(name)!r} to {after.value(name)!r}"
-        parts.append(pair if len(pair) <= SHOWN else name)
-    return ", ".join(parts)
 
 
 def recorded_version(spec: IntegrationSpec) -> str | None:

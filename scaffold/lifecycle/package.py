@@ -151,7 +151,8 @@ class ScaffoldedPackage:
         files: Mapping[str, RenderedFile] = {
             path: RenderedFile(link_to="." if path.startswith(DOCS) else None) for path in self.files
         }
-        return wiring_edits(files, self.spec.context())
+        spec = self.spec if self.stored.rendered is None else replace(self.spec, sections=self.stored.rendered)
+        return wiring_edits(files, spec.context())
 
 
 def recover_around(given: str | Path, *, dry: bool = False) -> None:

@@ -10,6 +10,7 @@ from scaffold.terminal.console import SafeConsole, said
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from scaffold.lifecycle.changed_values import ChangedValue
     from scaffold.lifecycle.remove import Removal
     from scaffold.lifecycle.update import UpdateResult
     from scaffold.plan import Plan
@@ -26,7 +27,7 @@ def print_update(result: UpdateResult, *, written: tuple[str, ...] | None) -> No
             f"{new.value('target.profile')}",
         )
     )
-    _plan(console, result.plan, result.notes)
+    _plan(console, result.plan, result.notes, result.values)
     merge = result.merge
     if merge.marked or merge.broken or merge.kept:
         return  # the error that follows says what is left to do
@@ -66,9 +67,11 @@ def _after_removal(removal: Removal) -> str:
     return "next: where verl_omni.patch was applied, undo it with `git apply --reverse`"
 
 
-def _plan(console: SafeConsole, plan: Plan, notes: Iterable[str]) -> None:
+def _plan(console: SafeConsole, plan: Plan, notes: Iterable[str], values: Iterable[ChangedValue] = ()) -> None:
     console.print()
     console.print(plan.tree(), end="")
+    for value in values:
+        console.print(said(str(value)))
     for note in notes:
         console.print(said(("note:", "yellow"), f" {note}"))
     console.print()

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold import __version__
 from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.grade import is_ported
+from scaffold.grade.rendering import ported_again
 from scaffold.lifecycle.base import Bases
+from scaffold.lifecycle.changed_values import ChangedValue, changed_values
 from scaffold.lifecycle.derive import derive
 from scaffold.lifecycle.drift.names import Names
 from scaffold.lifecycle.drift.surface import surface_changes
@@ -17,7 +20,7 @@ from scaffold.lifecycle.merge_files import FileMerge, merge_files, unresolved
 from scaffold.lifecycle.next_spec import edited_spec, pipeline_of, read, recorded_source, upstream_spec
 from scaffold.lifecycle.overrides import require_overrides
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
-from scaffold.new import render_package, uncommitted_notes
+from scaffold.new import render_files, render_package, uncommitted_notes
 from scaffold.plan import wiring_edits
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.line_ends import as_there
@@ -32,6 +35,7 @@ from scaffold.terminal.progress import step
 if TYPE_CHECKING:
     from scaffold.grade import Graded
     from scaffold.plan.edits import FileEdit
+    from scaffold.port import Port
     from scaffold.render import RenderedFile
     from scaffold.spec import IntegrationSpec
     from scaffold.upstream import UpstreamSource
@@ -63,6 +67,7 @@ class UpdateResult:
     plan: Plan
     merge: FileMerge
     notes: tuple[str, ...]
+    values: tuple[ChangedValue, ...]
 
     def to_json(self, *, written: bool) -> dict[str, Any]:
         """Return the stable answer of ``update --format json``, without what ``check`` finds afterwards."""
@@ -75,6 +80,7 @@ class UpdateResult:
             "verl_omni": new.value("target.profile"),
             "merged": list(self.merge.merged),
             "undecided": sorted({*self.merge.marked, *self.merge.broken, *self.merge.kept}),
+            "values": [value.to_json() for value in self.values],
             "notes": list(self.notes),
             "written": written,
             **self.plan.to_json(),
@@ -144,8 +150,12 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     notes += found.notes
     with step("rendering"):
         root = package.root if package.checkout is not None else None
-        files, spec = render_package(found.spec, notes, root, found.port)
+        port = found.port
+        if port is None and is_ported(found.spec) and found.spec.value("port.entry"):
+            port = ported_again(found.spec)
+        files, spec = render_package(found.spec, notes, root, port)
     own, lock = (FileState.of(files.pop(path)) for path in (package.spec_path, package.lock_path))
+    values = _changed_values(package, spec, files, port, notes)
     new = {path: FileState.of(file) for path, file in files.items()}
     recorded = dict(package.files)
     there = states(package.root, [*recorded, *new, package.spec_path, package.lock_path, PATCH])
@@ -180,7 +190,23 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     )
     if package.checkout is not None:
         notes += uncommitted_notes(plan)
-    return UpdateResult(package, spec, plan, merge, tuple(notes))
+    return UpdateResult(package, spec, plan, merge, tuple(notes), values)
+
+
+def _changed_values(
+    package: ScaffoldedPackage,
+    spec: IntegrationSpec,
+    files: dict[str, RenderedFile],
+    port: Port | None,
+    notes: list[str],
+) -> tuple[ChangedValue, ...]:
+    before = package.stored.rendered
+    if before is None:
+        if package.stored.edited:
+            notes.append(f"{package.lock_path} is of an older omni-scaffold: it does not have the values of before")
+        before = {name: dict(values) for name, values in package.spec.sections.items()}
+    with step("comparing values"):
+        return changed_values(before, spec, files, lambda other: render_files(other, [], port))
 
 
 def _spec_state(package: ScaffoldedPackage, spec: IntegrationSpec, new: FileState, *, force: bool) -> FileState:

@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 from scaffold.errors import ScaffoldError
 from scaffold.plan.hooks import RegistryEdit
+from scaffold.plan.models_page import ModelsPageEdit
 from scaffold.plan.runner import RunnerEdit
+from scaffold.plan.smoke_groups import SmokeGroupEdit
 from scaffold.render.rendered import RenderedFile
 
 # An example page's entry in the Examples toctree of the documentation's index, as text.
@@ -91,6 +93,9 @@ def _toctree(lines: list[str], path: str) -> tuple[int, int]:
 E2E_SCRIPTS = "tests/special_e2e/"
 DOCS = "docs/"
 DOCS_INDEX = "docs/index.md"
+EXAMPLES = "examples/flowgrpo_trainer/"
+# Headings of the page of models by what one makes; no other kind is in it.
+HEADINGS = {"image": "Diffusion Image Models", "video": "Diffusion Video Models"}
 
 
 class FileEdit(Protocol):
@@ -111,11 +116,12 @@ def wiring_edits(files: Mapping[str, RenderedFile], context: Mapping[str, Any]) 
     """Return the edits that wire rendered files into the target.
 
     The package goes into the registry, each end-to-end script into the smoke runner, each linked example page into
-    the index of the documentation.
+    the index of the documentation. What runs goes into the groups of smoke tests, what is complete into the page of
+    models.
 
     Args:
         files: what was rendered.
-        context: the spec's sections; ``names.package``, ``names.prefix`` and ``target.smoke_runner`` are read.
+        context: the spec's sections; of ``names``, ``target``, ``grade``, ``media``, ``recipe`` and ``upstream``.
     """
     names, target = context["names"], context["target"]
     edits: list[FileEdit] = [RegistryEdit(names["package"])]
@@ -125,4 +131,24 @@ def wiring_edits(files: Mapping[str, RenderedFile], context: Mapping[str, Any]) 
             edits.append(RunnerEdit(runner, path, f"{names['prefix']} FlowGRPO trainer e2e"))
         if file.link_to is not None and path.startswith(DOCS):
             edits.append(DocsIndexEdit(target.get("docs_index") or DOCS_INDEX, path.removeprefix(DOCS)))
+    scripts = [path for path in sorted(files) if path.startswith(f"{EXAMPLES}{names['model']}/run_")]
+    grade = context.get("grade", {})
+    runs = scripts and grade.get("value") in ("complete", "unproven") and not grade.get("refuses")
+    if runs and target.get("smoke_groups"):
+        # The scripts have names that the group's own patterns take.
+        tests = [path for path in sorted(files) if path.startswith(E2E_SCRIPTS) and not path.endswith(".sh")]
+        edits.append(SmokeGroupEdit(target["smoke_groups"], (*tests, f"{EXAMPLES}{names['model']}/**")))
+    heading = HEADINGS.get(context.get("media", {}).get("kind") or "image")
+    if runs and grade["value"] == "complete" and heading and target.get("models_page"):
+        edits.append(_models_entry(target["models_page"], heading, scripts, context))
     return tuple(edits)
+
+
+def _models_entry(page: str, heading: str, scripts: list[str], context: Mapping[str, Any]) -> ModelsPageEdit:
+    names, gpus = context["names"], context["recipe"]["gpus"]
+    upstream = context["upstream"]
+    properties = [("Rollout", f"`{upstream['class']}` of vLLM-Omni {upstream['version']}")]
+    if names.get("repository"):
+        properties.insert(0, ("Hugging Face ID", f"`{names['repository']}`"))
+    rows = [(f"Flow-GRPO ({'LoRA' if path.endswith('_lora.sh') else 'full'})", path, f"{gpus}×GPU") for path in scripts]
+    return ModelsPageEdit(page, heading, str(names["display"]), tuple(properties), tuple(rows))

@@ -47,7 +47,12 @@ def patch(profile: ContractProfile, edits: Iterable[FileEdit]) -> str:
 def _sketch(profile: ContractProfile, path: str, packages: list[str]) -> str:
     if path == REGISTRY:
         return _text(_registry(profile, packages))
-    places = {profile.smoke_runner: "runner", profile.docs_index: "docs_index"}
+    places = {
+        profile.smoke_runner: "runner",
+        profile.docs_index: "docs_index",
+        profile.smoke_groups: "smoke_groups",
+        profile.models_page: "models_page",
+    }
     known = profile.sketch.get(places.get(path, ""))
     if not known:
         raise ScaffoldError(f"the profile {profile.name} does not know where to edit {path}")

@@ -189,6 +189,13 @@ def plain_drops(rules: Any) -> list[Any]:
     return [rule for rule in _defined(rules) if rule["op"] == "drop" and "{" not in rule["source"].replace("{{", "")]
 
 
+def untargeted(linears: Any, targets: Any, said: Any = ()) -> list[str]:
+    """Return the linear layers of lists of layers that neither a target nor a name in ``said`` is the end of."""
+    ends = tuple(f".{name}" for name in (*targets, *said))
+    inner = [name for name in linears or () if "*" in name and not name.endswith(ends)]
+    return list(dict.fromkeys(name.rpartition("*.")[2] for name in inner))
+
+
 def docstring(value: Any) -> str:
     """Return text that means itself between three double quotes."""
     text = str(_defined(value)).replace("\\", "\\\\")
@@ -270,7 +277,7 @@ def filters() -> dict[str, Callable[..., Any]]:
 
     return {
         **{one.__name__: making_inert(one) for one in _SOURCE_TEXT},
-        **{one.__name__: one for one in (literal_pattern, patterned, parted, plain_drops, zip_with)},
+        **{one.__name__: one for one in (literal_pattern, patterned, parted, plain_drops, untargeted, zip_with)},
         "wrap": keeping_inert(wrap),
     }
 

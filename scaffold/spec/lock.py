@@ -43,6 +43,8 @@ ONE_FILE = 1
 TWO_FILES = 2
 """Schema of a ``scaffold.toml`` with a lock beside it."""
 RECORDS = ("provenance", "derived", "files")
+RENDERED = "rendered"
+"""The values of ``scaffold.toml`` that the files were rendered from."""
 # Said by the tool and by flags, whether or not a digest tells.
 _SAID = ("tool.", "target.", "upstream.checkout_pin")
 _HEAD = f"# Written by omni-scaffold, not for editing: a value in {SPEC_NAME} goes before one in here.\n"
@@ -68,7 +70,7 @@ def write_lock(document: Mapping[str, Any], toml: str) -> str:
     """Return the lock's text.
 
     Args:
-        document: ``package``, ``folders``, ``values`` by section, and the tables of ``RECORDS``.
+        document: ``package``, ``folders``, ``values`` and ``rendered`` by section, and the tables of ``RECORDS``.
         toml: ``scaffold.toml`` as the tool writes it.
     """
     head = {"schema": SCHEMA, SPEC_NAME: sha256_hex(toml)}
@@ -104,11 +106,26 @@ def read_lock(text: str, sections: Mapping[str, Any]) -> dict[str, Any]:
     if document.get("package") != package:
         raise MalformedError(f"belongs to {document.get('package')!r}, {SPEC_NAME} to {package!r}")
     values = document.setdefault("values", {})
-    if not isinstance(values, dict) or not all(isinstance(section, dict) for section in values.values()):
+    if not _tables(values):
         raise MalformedError("has no tables of values")
+    rendered = document.get(RENDERED)
+    if rendered is not None and not _tables(rendered):
+        raise MalformedError(f"has no tables in {RENDERED}")
     derived = document.get("derived", {})
     document["derived"] = {**digests(values), **derived} if isinstance(derived, dict) else derived
     return document
+
+
+def _tables(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(section, dict) for section in value.values())
+
+
+def rendered_values(text: str) -> dict[str, dict[str, Any]] | None:
+    """Return every value of the last rendering by section; None for a lock of an older version, which lacks some."""
+    document = parse_toml(text)
+    if RENDERED not in document:
+        return None
+    return with_locked(document[RENDERED], {"values": document.get("values", {})})
 
 
 def with_locked(sections: Mapping[str, Any], lock: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from scaffold.spec.lock import (
     LOCK_NAME,
     ONE_FILE,
     RECORDS,
+    RENDERED,
     SPEC_NAME,
     TWO_FILES,
     is_locked,
@@ -174,15 +175,16 @@ class IntegrationSpec:
         """Return both parts."""
         own, locked = self._parts()
         toml = knobs_text(self, own)
-        return toml, self._lock(locked, toml)
+        return toml, self._lock(own, locked, toml)
 
-    def _lock(self, locked: dict[str, Any], toml: str) -> str:
+    def _lock(self, own: dict[str, Any], locked: dict[str, Any], toml: str) -> str:
         unknown = (
             f"{n}.{key}" for n, values in self.sections.items() for key, value in values.items() if value is None
         )
         document: dict[str, Any] = {"package": self.value("names.package") or "", "folders": sorted(self.folders)}
         document["not_established"] = sorted(unknown)
         document["values"] = locked
+        document[RENDERED] = {name: dict(sorted(values.items())) for name, values in sorted(own.items())}
         for name in RECORDS:
             document[name] = dict(sorted(getattr(self, name).items()))
         document["derived"] = own_digests(self.derived, locked)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import LARGEST, read_text
-from scaffold.spec.lock import LOCK_NAME, is_as_written
+from scaffold.spec.lock import LOCK_NAME, is_as_written, rendered_values
 from scaffold.spec.model import RESTORE, IntegrationSpec
 
 # Its former name, which verl-omni's .gitignore keeps out of commits.
@@ -32,6 +33,11 @@ class StoredSpec:
     def edited(self) -> bool:
         """Whether ``scaffold.toml`` is not what the tool wrote."""
         return not is_as_written(self.text, self.lock)
+
+    @property
+    def rendered(self) -> dict[str, dict[str, Any]] | None:
+        """Every value that the files were rendered from, by section; None where an older version wrote the lock."""
+        return None if self.lock is None else rendered_values(self.lock)
 
 
 def read_spec(path: Path, *, inside: Path | None = None, shown: str | None = None, limit: int = LARGEST) -> StoredSpec:

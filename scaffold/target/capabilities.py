@@ -40,6 +40,8 @@ ROLLOUT_CORRECTION = "verl_omni/trainer/diffusion/rollout_correction.py"
 DOCS_EXAMPLES = "docs/examples"
 DOCS_LINK_CHECK = "tests/special_sanity/check_example_docs_symlinks.py"
 SMOKE_FOLDER = "tests/gpu_smoke"
+SMOKE_GROUPS = f"{SMOKE_FOLDER}/select_gpu_smoke_groups.py"
+MODELS_PAGE = "docs/start/models.md"
 TRAINER_CONFIG = "verl_omni/trainer/config/diffusion_trainer.yaml"
 MODEL_CONFIG = "verl_omni/trainer/config/diffusion/model/diffusion_model.yaml"
 V0_ENTRY_POINT, V1_ENTRY_POINT = "verl_omni.trainer.main_diffusion", "verl_omni.trainer.main_diffusion_v1"
@@ -48,6 +50,7 @@ VERSION_FILE = "verl_omni/version/version"
 
 # An entry of a smoke runner: its function, its number and its title.
 RUNNER_ENTRY = re.compile(r'^(run_test|run_selected_test)[ \t]+(\d+)[ \t]+"', re.MULTILINE)
+_HEADINGS = {"## Diffusion Image Models", "## Diffusion Video Models"}
 _TOCTREE = re.compile(r"^```\{toctree\}\n(?::[^\n]*\n)*:caption: Examples\n", re.MULTILINE)
 
 
@@ -64,6 +67,8 @@ class Capabilities:
     docs_links: bool
     docs_link_check: bool
     smoke_runner: str | None
+    smoke_groups: str | None
+    models_page: str | None
     entry_point: str
     v1_entry_point: str | None
     use_v1: bool
@@ -93,6 +98,8 @@ def capabilities(root: Path) -> Capabilities:
         docs_links=(root / DOCS_EXAMPLES).is_dir() and bool(_TOCTREE.search(text_of(root, DOCS_INDEX) or "")),
         docs_link_check=(root / DOCS_LINK_CHECK).is_file(),
         smoke_runner=_smoke_runner(root),
+        smoke_groups=SMOKE_GROUPS if _has_groups(text_of(root, SMOKE_GROUPS) or "") else None,
+        models_page=MODELS_PAGE if _HEADINGS.issubset((text_of(root, MODELS_PAGE) or "").splitlines()) else None,
         entry_point=v1 if v1 is not None and use_v1 else V0_ENTRY_POINT,
         v1_entry_point=v1,
         use_v1=use_v1,
@@ -195,6 +202,11 @@ def _configured(root: Path, path: str, *keys: str) -> object:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+def _has_groups(text: str) -> bool:
+    """Whether a script has the table of patterns, with the group of diffusion."""
+    return '\n    "ci-e2e-diffusion": (\n' in text.partition("\nGROUP_PATTERNS = {")[2]
 
 
 def _smoke_runner(root: Path) -> str | None:

@@ -179,6 +179,8 @@ def _corrected(profile: ContractProfile, seen: Capabilities) -> ContractProfile:
         docs_index=DOCS_INDEX if seen.docs_links else None,
         docs_link_check=seen.docs_link_check,
         smoke_runner=seen.smoke_runner,
+        smoke_groups=seen.smoke_groups,
+        models_page=seen.models_page,
         limits={**seen.limits, **seen.unsettled},
         entry_point=seen.entry_point,
         v1_entry_point=seen.v1_entry_point,

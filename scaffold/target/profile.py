@@ -51,6 +51,8 @@ class ContractProfile:
         docs_index: the page whose Examples toctree lists the link, or None.
         docs_link_check: whether a check of the repository demands link and entry.
         smoke_runner: the script that calls the end-to-end scripts, or None.
+        smoke_groups: the script that says which smoke tests a changed file starts, or None.
+        models_page: the page of supported models, or None.
         limits: what a release does not carry, each with ``file:line`` of its own: ``token_prompts`` (a request holds
             token ids and nothing that another stage makes), ``prompt_only`` (the agent loop sends nothing beside the
             prompt and its media), ``images_only`` (a result without images is not taken). Of a checkout, one that was
@@ -87,6 +89,8 @@ class ContractProfile:
     docs_index: str | None
     docs_link_check: bool
     smoke_runner: str | None
+    smoke_groups: str | None
+    models_page: str | None
     limits: Mapping[str, str] = field(compare=False)
     pins: Mapping[str, str] = field(compare=False)
     evidence: Mapping[str, str] = field(repr=False, compare=False)
@@ -113,6 +117,8 @@ class ContractProfile:
             "docs_link": self.docs_link.replace("{model}", model) if self.docs_link else None,
             "docs_index": self.docs_index,
             "smoke_runner": self.smoke_runner,
+            **({"smoke_groups": self.smoke_groups} if self.smoke_groups else {}),
+            **({"models_page": self.models_page} if self.models_page else {}),
         }
 
 
@@ -171,6 +177,8 @@ def _read(path: Path) -> ContractProfile:
         docs_index=layout.get("docs_index"),
         docs_link_check=layout["docs_link_check"],
         smoke_runner=layout.get("smoke_runner"),
+        smoke_groups=layout.get("smoke_groups"),
+        models_page=layout.get("models_page"),
         limits=dict(data["limits"]),
         pins=dict(data["pins"]),
         evidence=dict(data["evidence"]),

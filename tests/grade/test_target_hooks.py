@@ -1,8 +1,13 @@
-"""verl-omni's own pre-commit hooks, as far as they need no network, on every package that the tool calls complete."""
+"""Every package that the tool calls complete, in one checkout: the target's own pre-commit hooks, as far as they need
+no network; what is wired; what packages have in common.
+"""
 
 from __future__ import annotations
 
+import ast
+import collections
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -81,3 +86,121 @@ def test_no_file_is_let_off_as_a_whole(checkout: Path) -> None:
     """A line that is as upstream wrote it may say so; a file may not."""
     packages = (checkout / "verl_omni/pipelines").glob("*_x_flow_grpo/*.py")
     assert [path.name for path in packages if "# ruff: noqa" in path.read_text(encoding="utf-8")] == []
+
+
+def packages(root: Path) -> list[Path]:
+    return sorted((root / "verl_omni/pipelines").glob("*_x_flow_grpo"))
+
+
+def ported(package: Path) -> bool:
+    return any(package.glob("*_denoiser.py"))
+
+
+def test_what_asks_for_a_checkpoint_is_not_wired(checkout: Path) -> None:
+    """The smoke script of a ported package asks for MODEL_PATH, which no CI has; a composed one builds its own."""
+    runner = (checkout / "tests/gpu_smoke/run_gpu_smoke_diffusion_e2e.sh").read_text(encoding="utf-8")
+    for package in packages(checkout):
+        model = package.name.removesuffix("_flow_grpo")
+        script = f"tests/special_e2e/run_flowgrpo_{model}.sh"
+        asks = "${MODEL_PATH:?" in (checkout / script).read_text(encoding="utf-8")
+        assert asks == ported(package) == (script not in runner), model
+        assert (checkout / f"tests/special_e2e/build_{model}_tiny_random.py").is_file() == (not ported(package)), model
+
+
+def test_every_package_is_known_to_the_page_of_models_and_to_the_groups(checkout: Path) -> None:
+    page = (checkout / "docs/start/models.md").read_text(encoding="utf-8")
+    groups = (checkout / "tests/gpu_smoke/select_gpu_smoke_groups.py").read_text(encoding="utf-8")
+    for package in packages(checkout):
+        model = package.name.removesuffix("_flow_grpo")
+        (script,) = (checkout / f"examples/flowgrpo_trainer/{model}").glob("run_*.sh")
+        assert page.count(f"`{script.relative_to(checkout)}`") == 1
+        assert groups.count(f'        "examples/flowgrpo_trainer/{model}/**",\n') == 1
+
+
+def test_registered_names_say_omni_once_and_are_spelled_like_the_pipeline(checkout: Path) -> None:
+    names = {
+        name
+        for package in packages(checkout)
+        for name in re.findall(r'register\(\s*"(\w+)"', (package / "vllm_omni_rollout_adapter.py").read_text("utf-8"))
+    }
+    assert len(names) == len(COMPLETE)
+    assert {"OmniGen2XForConditionalGeneration", "OmniBagelXForConditionalGeneration"} <= names
+    assert [name for name in names if len(re.findall("omni", name, re.IGNORECASE)) != 1] == []
+
+
+RUN = 8
+# Ported or composed model code, the pipeline's own scheduler and its own loop: each is one version's text.
+MODEL_CODE = ("_denoiser.py", "_schedule.py", "_loop.py")
+# What stays equal, by file, with the packages: statements about a model, not code that could be in one place.
+DECLARED = {
+    "common.py": {
+        ("bagel", "lance"): "values of one rule of guidance, which both pipelines have",
+        ("boogu_image", "omni_gen2"): "one scheduler asked in one way, and the recipe's guidance",
+        ("lance", "sense_nova_u1"): "the comments of one kind of schedule around a formula of each one's own",
+        ("ming_image", "ming_image_diffusion"): "two pipelines of one source: the formula that it has",
+        ("sana_wm", "wan_s2_v"): "how a denoiser is called, where both say the same",
+    },
+    "diffusers_training_adapter.py": {
+        ("bagel", "hi_dream_o1_image", "lance", "sense_nova_u1"): "arguments of each module's forward, which `check` "
+        "compares with it",
+    },
+    "vllm_omni_rollout_adapter.py": {
+        ("bagel", "lance"): "one solver's step, whose names and units are each pipeline's own",
+        ("ming_image", "ming_image_diffusion"): "the plan of two pipelines of one source",
+    },
+    "_model.py": {("ming_image", "ming_image_diffusion"): "what two pipelines of one source keep between calls"},
+}
+
+
+def content(path: Path) -> list[str]:
+    """Return the lines that say something of a module: no license, no imports, no headers of functions.
+
+    The license is the same by rule, imports name what is shared, and a method that overrides one has its header.
+    """
+    text = path.read_text(encoding="utf-8")
+    apart: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            apart |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        elif isinstance(node, ast.FunctionDef):
+            apart |= set(range(node.lineno, node.body[0].lineno))
+    lines = list(enumerate(text.splitlines(), start=1))
+    first = next((number for number, line in lines if line and not line.startswith("#")), len(lines))
+    return [line.strip() for number, line in lines if number >= first and number not in apart and line.strip()]
+
+
+def test_no_eight_lines_in_a_row_stand_in_two_packages(checkout: Path) -> None:
+    """What could be in one place is in the runtime; denoisers, ported schedulers and loops are model code."""
+    found: dict[tuple[str, ...], set[tuple[str, str]]] = collections.defaultdict(set)
+    for package in packages(checkout):
+        apart = MODEL_CODE if ported(package) else (*MODEL_CODE, "_model.py")
+        for path in package.glob("*.py"):
+            if not path.name.endswith(apart):
+                lines, kind = content(path), "_model.py" if path.name.endswith("_model.py") else path.name
+                for at in range(len(lines) - RUN + 1):
+                    found[tuple(lines[at : at + RUN])].add((kind, package.name.removesuffix("_x_flow_grpo")))
+    equal: dict[str, set[tuple[str, ...]]] = collections.defaultdict(set)
+    example = {}
+    for run, places in found.items():
+        models = tuple(sorted({model for _, model in places}))
+        if len(models) > 1:
+            for kind, _ in places:
+                within = next((known for known in DECLARED.get(kind, {}) if set(models) <= set(known)), models)
+                equal[kind].add(within)
+                example[kind, within] = run
+    new = {key: run for key, run in example.items() if key[1] not in DECLARED.get(key[0], {})}
+    assert not new, "\n".join(
+        f"{kind} of {', '.join(models)}:\n" + "\n".join(run) for (kind, models), run in new.items()
+    )
+    gone = [(kind, models) for kind, known in DECLARED.items() for models in known if models not in equal[kind]]
+    assert not gone, f"no longer equal, take them off the list: {gone}"
+
+
+def test_a_package_is_small_beside_its_denoiser(checkout: Path) -> None:
+    """Lines of Python beside the denoiser, the ported scheduler and the ported loop, blank ones included."""
+    sizes = {}
+    for package in packages(checkout):
+        apart = MODEL_CODE if ported(package) else (*MODEL_CODE, "_model.py")
+        files = [path for path in package.glob("*.py") if not path.name.endswith(apart)]
+        sizes[package.name] = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
+    assert max(sizes.values()) <= 480, sizes

@@ -51,7 +51,8 @@ def test_unchanged_package_follows_the_preset(
     scaffold_cli(*NEW, *VERSION, "--out", out).success()
     preset("noise_level = 0.7", "noise_level = 0.6")
     printed = scaffold_cli("update", out).success()
-    assert "this version of omni-scaffold changes recipe.noise_level from 0.7 to 0.6" in printed
+    assert "this version of omni-scaffold changes recipe.noise_level\n" in printed
+    assert "\nrecipe.noise_level 0.7 to 0.6 in README.md, run_toy_ocr_lora.sh, run_flowgrpo_toy.sh\n" in printed
     scaffold_cli(*NEW, *VERSION, "--out", fresh).success()
     assert snapshot(out) == snapshot(fresh)
     assert "nothing to do" in scaffold_cli("update", out).success()

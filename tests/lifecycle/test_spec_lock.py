@@ -123,7 +123,7 @@ def test_a_value_by_hand_goes_before_the_locks_and_stays(reference_spec: Integra
     assert spec.value("target.rollout_result") == "custom_output"
     assert spec.value("target.profile") == reference_spec.value("target.profile")
     assert '\n[target]\nrollout_result = "custom_output"\n' in spec.to_toml()
-    assert "rollout_result" not in spec.to_lock().partition("[provenance]")[0]
+    assert "rollout_result" not in spec.to_lock().partition("[rendered]")[0]
 
 
 def one_file(path: Path) -> str:

@@ -107,6 +107,8 @@ def test_only_the_planned_files_changed(clone: Clone) -> None:
     assert {line[3:] for line in status if line[:2] == " M"} == {
         *("verl_omni/pipelines/__init__.py", RUNNERS[clone.release]),
         *docs,
+        *({"tests/gpu_smoke/select_gpu_smoke_groups.py"} if clone.release != "v0.1.0" else set()),
+        *({"docs/start/models.md"} if clone.release == "main" else set()),  # of older pins nothing is proved
     }
     assert {line[3:] for line in status if line[:2] == "??"} == clone.rendered | links
     assert not [line for line in status if line[:2] not in (" M", "??")]

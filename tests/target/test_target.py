@@ -46,6 +46,12 @@ def standin(root: Path, name: str) -> Path:
     if profile.docs_link:
         files["docs/index.md"] = "# x\n\n```{toctree}\n:maxdepth: 2\n:caption: Examples\n\nexamples/a.md\n```\n"
         files["docs/examples/a.md"] = "a\n"
+    if profile.smoke_groups:
+        files[profile.smoke_groups] = (
+            'X = 1\nGROUP_PATTERNS = {\n    "ci-e2e-diffusion": (\n        "a/**",\n    ),\n}\n'
+        )
+    if profile.models_page:
+        files[profile.models_page] = "# x\n\n## Diffusion Image Models\n\n## Diffusion Video Models\n"
     if profile.docs_link_check:
         files["tests/special_sanity/check_example_docs_symlinks.py"] = ""
     files["verl_omni/version/version"] = f"{profile.version}\n"

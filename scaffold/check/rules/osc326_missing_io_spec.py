@@ -20,7 +20,7 @@ NAME = "missing-io-spec"
 SEVERITY = "error"
 CHECKLIST = ("R1",)
 APPLIES = Applies(non_diffusers=True)
-HELP = 'write diffusion_io_spec = DiffusionIOSpec(primary=MediaSpec("image"))'
+HELP = "declare what the adapter makes as diffusion_io_spec, with the classes of verl_omni/pipelines/rollout_media.py"
 _MEDIA = "verl_omni/pipelines/rollout_media.py"
 _SPEC = "diffusion_io_spec"
 

@@ -48,8 +48,11 @@ class RoutedExperts(nn.ModuleList):
         weights = weights.to(hidden_states.dtype)
         # Every expert is called, also for no token, so that sharded parameters are gathered on every rank.
         shared = self._shared[0]
-        mixed = torch.zeros_like(hidden_states)
-        for index, expert in enumerate(self):
-            tokens, places = (chosen == index).nonzero(as_tuple=True)
-            mixed = mixed.index_add(0, tokens, expert(hidden_states[tokens]) * weights[tokens, places, None])
+        flat = chosen.flatten()
+        order = flat.argsort(stable=True)
+        ends = torch.searchsorted(flat[order], torch.arange(len(self), device=flat.device), right=True)
+        # The one wait for the device: how many tokens each expert gets.
+        parts = hidden_states[order // self.top_k].tensor_split(ends[:-1].tolist())
+        made = torch.cat([expert(part) for expert, part in zip(self, parts, strict=True)])[order.argsort()]
+        mixed: torch.Tensor = (made.view(*chosen.shape, made.shape[-1]) * weights[..., None]).sum(dim=1)
         return mixed if shared is None else shared(hidden_states) + mixed

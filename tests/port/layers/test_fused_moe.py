@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.port.conftest import HEAD, PortText, execute, line_of
 
@@ -40,6 +44,31 @@ def test_routed_experts(port_text: PortText) -> None:
         best = probability.argsort(descending=True)[:2]
         expected = sum(probability[i] * model.experts[int(i)](row[None])[0] for i in best) / probability[best].sum()
         torch.testing.assert_close(found[token], expected)
+
+
+def test_a_layer_waits_for_the_device_once(port_text: PortText, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that follow the data are read by the host: of all experts together, not of each."""
+    model = execute(port_text(TEXT.replace("num_experts=3", "num_experts=64").replace("4, 3,", "4, 64,"))).Model()
+    read = []
+    tolist = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: read.append(tensor.shape) or tolist(tensor))
+    with Seen() as seen:
+        model(torch.randn(5, 4)).sum().backward()
+    assert read == [(63,)]
+    assert seen.names.isdisjoint({"nonzero", "_local_scalar_dense", "masked_select"})
+    assert all(expert.down_proj.weight.grad is not None for expert in model.experts)
+
+
+class Seen(TorchDispatchMode):
+    """Notes what is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
 
 
 def test_weights_that_are_not_made_to_sum_to_one(port_text: PortText) -> None:

@@ -18,12 +18,11 @@ Noise schedule, guidance, log-prob convention and SDE window stand here once; bo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from verl_omni.pipelines.flow_grpo_runtime.guidance import PackedGuidance, resolve_settings
+from verl_omni.pipelines.flow_grpo_runtime.guidance import PackedGuidance, settings_of
 from verl_omni.pipelines.flow_grpo_runtime.levels import schedule, setup_of
 
 # Rate of the schedule's time shift; BagelPipeline uses it whatever the checkpoint's configuration says.
@@ -74,15 +73,4 @@ def bagel_sigmas(num_inference_steps: int) -> list[float]:
 
 
 setup_sigmas = setup_of(bagel_sigmas)
-
-
-def resolve_guidance(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in ``CFG_DEFAULTS``; other names and None are passed over.
-
-    Raises:
-        ValueError: a value is none of its kind.
-    """
-    values = resolve_settings(overrides, CFG_DEFAULTS)
-    if values["cfg_renorm_type"] not in RENORMS:
-        raise ValueError(f"cfg_renorm_type must be one of {RENORMS}, got {values['cfg_renorm_type']!r}")
-    return values
+resolve_guidance = settings_of(CFG_DEFAULTS, choices={"cfg_renorm_type": RENORMS})

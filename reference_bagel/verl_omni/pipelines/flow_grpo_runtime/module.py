@@ -113,13 +113,30 @@ class TrainedDenoiser(LoraFiles):
         return (common.to_velocity(output),)
 
     def _predict(self: Any, **inputs: Any) -> Any:
-        """Call the denoiser as if it had never been called before."""
+        """Call the denoiser as if it had never been called before, and keep nothing of it behind the backward pass."""
+        self._forget()
+        method = self._common.CALLS.method
+        output = super().forward(**inputs) if method == "forward" else getattr(super(), method)(**inputs)  # type: ignore[misc]
+        if self._state:
+            self._forget_behind(output)
+        return output
+
+    def _forget(self: Any) -> None:
         for module in self.modules() if self._state else ():
             for owner, name, first in self._state:
                 if isinstance(module, owner):
                     setattr(module, name, first)
-        method = self._common.CALLS.method
-        return super().forward(**inputs) if method == "forward" else getattr(super(), method)(**inputs)  # type: ignore[misc]
+
+    def _forget_behind(self: Any, output: Any) -> None:
+        """Forget what a call left behind once its backward pass is over, in which layers may be computed again."""
+        output = getattr(output, "sample", output)
+        tensors = output if isinstance(output, tuple | list) else (output,)
+        graded: Any = next((v for v in tensors if isinstance(v, torch.Tensor) and v.requires_grad), None)
+        if graded is None:
+            self._forget()
+        else:
+            engine = torch.autograd.Variable._execution_engine
+            graded.register_hook(lambda gradient: engine.queue_callback(self._forget))
 
     def _constant_tables(self) -> dict[str, Any] | None:
         make = type(self)._tables_of
