@@ -100,6 +100,30 @@ def test_a_mistake_in_it_is_found(
     assert (contract in failed) if contract else not failed, failed
 
 
+def test_a_gradient_that_is_cut_on_one_of_three_ways_is_found(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    """Queries, keys and values are one projection: without the keys' part each parameter still has a gradient."""
+    package, names = hand_written("embeddings"), ("gradient-paths", "trainable-parameters", "gradient-checkpointing")
+    assert {check.status for check in results(package, *names).values()} == {"pass"}
+    edit(package / "quilt.py", "turned(k, places", "turned(k.detach(), places")
+    found = results(package, *names)
+    assert [name for name, check in found.items() if check.status == "fail"] == ["gradient-paths"]
+    assert re.search(r"misses \d+% of what \S+ does", found["gradient-paths"].reason), found
+    assert "rows.1.look the last" in found["gradient-paths"].reason
+
+
+def test_branches_with_the_same_inputs_are_one_failure(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("embeddings")
+    same = '"text": negative_prompt_embeds, "text_mask": negative_prompt_embeds_mask}'
+    edit(package / "quilt.py", same, same.replace("negative_", ""))
+    found = results(package, "cfg-branches", "cfg-formula")
+    assert found["cfg-branches"].status == "fail"
+    assert (found["cfg-formula"].status, "see cfg-branches" in found["cfg-formula"].reason) == ("skip", True)
+
+
 def test_a_denoiser_of_a_library_is_no_fault(
     results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
 ) -> None:

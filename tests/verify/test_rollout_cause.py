@@ -22,13 +22,13 @@ from scaffold.verify.declared import Declared
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 from scaffold.verify.rollout.engine_side import cause, data_script, main
 from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
-from scaffold.verify.rollout.engine_side.comparison import compare
+from scaffold.verify.rollout.engine_side.comparison import Comparison, compare
 from scaffold.verify.rollout.engine_side.prompts import PromptForm
 from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.recorder import StepTaken, step_at
 from scaffold.verify.rollout.engine_side.training import Training, filled
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory
-from scaffold.verify.rollout.scenarios import declared, negative_prompt, row, window_per_step
+from scaffold.verify.rollout.scenarios import declared, negative_prompt, row, window, window_per_step
 
 
 def call(*rows: list[float], level: float = 0.5) -> Any:
@@ -189,6 +189,46 @@ def test_a_shift_that_differs_shows_where_the_scheduler_ignores_it(
     found = compare([sample], side.recompute([sample], Recipe(8, 8)))
     assert found.problem == told
     assert (found.log_prob <= 1e-6) is (told is None)
+
+
+@pytest.mark.parametrize(("short", "value"), [(0, 0.0), (1, 8.0)])
+def test_each_range_gives_exactly_the_window_that_is_asked_for(short: int, value: float) -> None:
+    schedule = torch.linspace(1, 0.1, 6)
+
+    def roll_out(recipe: Recipe, texts: Any) -> list[Trajectory]:
+        begin = (recipe.sde_window_range or (0, 6))[0]
+        count = (recipe.sde_window_size or 6) - short
+        times = schedule[begin : begin + count]
+        return [
+            Trajectory([1], torch.zeros(count + 1, 2), times, torch.zeros(count), [None] * count, sigmas=[None] * count)
+        ]
+
+    bench: Any = SimpleNamespace(
+        first=[Trajectory([1], torch.zeros(7, 2), schedule, torch.zeros(6), walked=6)],
+        recipe=Recipe(8, 8),
+        texts=("a", "b"),
+        roll_out=roll_out,
+        compare=lambda samples, recipe: Comparison(()),
+        equal=lambda pair, found: (),
+    )
+    found = next(window.measure(bench))
+    assert found.value == value, found.reason
+    assert ("[4, 6): 1 steps" in found.reason or "[0, 2): 1 steps" in found.reason) is bool(short)
+    assert ("a window of 3 anywhere: 2 steps" in found.reason) is bool(short)
+
+
+def test_a_request_has_what_the_agent_loop_sends_whether_the_package_asks_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(kit_root()))
+    recipe = Recipe(8, 8, guidance={"true_cfg_scale": 4.0}, whole=True)
+    configured = {n: v for n, v in vars(recipe.pipeline_config()).items() if not n.startswith("_")}
+    sent = recipe.sampling(7)
+    assert configured.keys() <= sent.keys()
+    assert "guidance_scale" in sent, "verl-omni sends its own default, whatever the package's is"
+    assert sent["guidance_scale"] == configured["guidance_scale"]
+    assert sent["true_cfg_scale"] == 4.0
+    assert "guidance_scale" not in replace(recipe, whole=False).sampling(7)
 
 
 class _Words:

@@ -73,6 +73,8 @@ def _either_form(subject: Any, reason: NotDrivableError) -> Measured:
         module, latents, _, result = step(subject, settings, 1)
         if not module.unconditional:
             raise NotDrivableError(f"{names['text_scale']}={scale} switches no guidance on")
+        if not module.conditional:
+            raise NotDrivableError("both branches get the same inputs; see cfg-branches")
         c, u = module.conditional[-1].double(), module.unconditional[-1].double()
         first, second = (float(value) for value in subject.scheduler(settings).sigmas[1:3])
         for form, velocity in _forms(c, u, scale).items():
