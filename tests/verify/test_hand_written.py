@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import require
 
 from scaffold.verify import contract_level
 from scaffold.verify.catalogue import catalogue
@@ -111,6 +112,50 @@ def test_a_gradient_that_is_cut_on_one_of_three_ways_is_found(
     assert [name for name, check in found.items() if check.status == "fail"] == ["gradient-paths"]
     assert re.search(r"misses \d+% of what \S+ does", found["gradient-paths"].reason), found
     assert "rows.1.look the last" in found["gradient-paths"].reason
+
+
+OF_A_LIBRARY = """class QuiltSizes(PretrainedConfig):
+    model_type = "quilt"
+
+    def __init__(self, spans=(32, 32, 32), heads=16, depth=20, patch_size=2, in_channels=4, **more):
+        self.width, self.caption_dim = more.pop("width", 1536), more.pop("caption_dim", 1024)
+        self.spans, self.heads, self.depth = tuple(spans), heads, depth
+        self.patch_size, self.in_channels = patch_size, in_channels
+        super().__init__(**more)
+
+
+"""
+
+
+def test_sizes_in_a_configuration_of_a_library_in_a_folder_below(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    require("transformers")
+    package = hand_written("embeddings")
+    file, text = package / "quilt.py", (package / "quilt.py").read_text(encoding="utf-8")
+    own = text[text.index("@dataclasses.dataclass\n") : text.index("def _home(")]
+    edit(file, own, OF_A_LIBRARY)
+    edit(file, "from torch import nn\n", "from torch import nn\nfrom transformers import PretrainedConfig\n")
+    edit(
+        file,
+        "QuiltSizes.from_model_path(model_path)",
+        'QuiltSizes.from_pretrained(model_path, subfolder="transformer")',
+    )
+    edit(
+        file,
+        "self.config.save_pretrained(save_directory)",
+        "self.config.save_pretrained(f'{save_directory}/transformer')",
+    )
+    edit(package / "verify.toml", '"config.json"]', '"transformer/config.json"]')
+    found = results(package, "forward", "config-round-trip", "gradient-paths")
+    told = {name: check.reason for name, check in found.items()}
+    assert {check.status for check in found.values()} == {"pass"}, told
+    edit(
+        file,
+        "self.spans, self.heads, self.depth = tuple(spans), heads, depth",
+        "self.spans, self.heads, self.depth = (8, 8, 8), heads, depth + 1",
+    )
+    assert results(package, "config-round-trip")["config-round-trip"].status == "fail"
 
 
 def test_branches_with_the_same_inputs_are_one_failure(

@@ -9,7 +9,7 @@ from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.checkpoint import values_of
 
 ID = "config-round-trip"
-TITLE = "save_pretrained of the configuration, read by from_model_path, gives the same values"
+TITLE = "save_pretrained of the configuration, read by from_model_path or from_pretrained, gives the same values"
 PITFALLS = (36,)
 LIMIT = 0.0  # a field that falls back to its default resumes training with another model
 
@@ -20,10 +20,12 @@ def run(subject: Any) -> Measured:
     config = subject.config
     if not hasattr(config, "save_pretrained") or not hasattr(config, "__dataclass_fields__"):
         raise NotDrivableError("the configuration is not a dataclass that saves itself; see weights-round-trip")
+    kind = subject.config_class
+    library = not hasattr(kind, "from_model_path") and hasattr(kind, "from_pretrained")
     with tempfile.TemporaryDirectory() as folder:
         config.save_pretrained(folder)
-        found = subject.config_class.from_model_path(folder)
-    was, read = values_of(config) or {}, values_of(found) or {}
+        found = kind.from_pretrained(folder) if library else kind.from_model_path(folder)
+    was, read = ((one.to_dict() if library else values_of(one)) or {} for one in (config, found))
     wrong = [f"{name} is {read.get(name)!r}, was {value!r}" for name, value in was.items() if read.get(name) != value]
     if getattr(module, "config", None) != config:
         wrong.append("the module does not keep its configuration in self.config, so nothing is saved")
