@@ -10,6 +10,7 @@ from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
 from scaffold.new.recorded import packages_with_runtime
 from scaffold.plan.change import PlannedChange
+from scaffold.plan.edits import needs_file
 from scaffold.plan.folder import Folder
 from scaffold.plan.line_ends import plain
 from scaffold.plan.output import PATCH, states
@@ -154,10 +155,10 @@ def _unwired(package: ScaffoldedPackage, notes: list[str]) -> Iterator[PlannedCh
     for edit in package.edits():
         grouped.setdefault(edit.path, []).append(edit)
     for path, state in states(package.root, grouped).items():
-        if state is None:
-            notes.append(f"{path} is gone, nothing to undo in it")
-        else:
+        if state is not None:
             yield rewired(path, state, made=grouped[path])
+        elif any(map(needs_file, grouped[path])):
+            notes.append(f"{path} is gone, nothing to undo in it")
 
 
 def _patch(

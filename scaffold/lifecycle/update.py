@@ -23,6 +23,7 @@ from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
 from scaffold.new import render_files, render_package, uncommitted_notes
 from scaffold.plan import wiring_edits
 from scaffold.plan.change import PlannedChange
+from scaffold.plan.edits import needs_file
 from scaffold.plan.line_ends import as_there
 from scaffold.plan.output import PATCH, states
 from scaffold.plan.plan import Plan
@@ -287,5 +288,5 @@ def _wired(
         rewired(path, there[path], made=before, wanted=after)
         for path, (before, after) in grouped.items()
         # What a file that is gone was edited for has gone with it.
-        if after or there[path] is not None
+        if there[path] is not None or any(map(needs_file, after))
     ]

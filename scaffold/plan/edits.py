@@ -112,6 +112,11 @@ class FileEdit(Protocol):
         """Return the text without it: ``revert(apply(text)) == text``."""
 
 
+def needs_file(edit: FileEdit) -> bool:
+    """Whether a checkout without the edit's file cannot take the package; the page and the groups may be missing."""
+    return not isinstance(edit, SmokeGroupEdit | ModelsPageEdit)
+
+
 def wiring_edits(files: Mapping[str, RenderedFile], context: Mapping[str, Any]) -> tuple[FileEdit, ...]:
     """Return the edits that wire rendered files into the target.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.files.reading import expanded, walk
 from scaffold.plan.change import PlannedChange
-from scaffold.plan.edits import FileEdit
+from scaffold.plan.edits import FileEdit, needs_file
 from scaffold.plan.folder import Folder, contained
 from scaffold.plan.line_ends import as_there, plain
 from scaffold.plan.plan import Plan
@@ -92,7 +92,11 @@ def plan_checkout(
         before = there.get(path)
         conflict = _conflict(plain(before), after, (known or {}).get(path))
         changes.append(PlannedChange(path, before, as_there(after, before), conflict))
-    changes += [rewired(path, there.get(path), wanted=mine) for path, mine in edited.items()]
+    changes += [
+        rewired(path, there.get(path), wanted=mine)
+        for path, mine in edited.items()
+        if there.get(path) is not None or any(map(needs_file, mine))
+    ]
     changes.sort(key=lambda change: change.path)
     hint = "move these files away, choose another MODEL, or use --force to overwrite them"
     return Plan(root, tuple(changes), force, ConflictError, "these files exist with other content", hint)
