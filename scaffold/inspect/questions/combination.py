@@ -175,10 +175,11 @@ def _neutrals(tree: ast.expr, writer: Writer, alone: set[int]) -> tuple[int, dic
     is 1 and d is 0.
     """
     used, names = _used(tree), [setting["name"] for setting in _settings(tree, writer)]
+    alone = alone & set(used)  # a way that makes predictions of its own has no part in the others
     first = _conditional(tree, used)
     if first is not None and (len(alone) != 1 or first[0] in alone):
         return first[0], dict.fromkeys(names, first[1])
-    if len(alone) != 1 or not alone <= set(used) or len(names) > MOST or not _keeps_equal(tree):
+    if len(alone) != 1 or len(names) > MOST or not _keeps_equal(tree):
         return None
     (index,) = alone
     for values in itertools.product((1.0, 0.0), repeat=len(names)):
