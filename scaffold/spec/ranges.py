@@ -59,7 +59,9 @@ def _guidance(spec: IntegrationSpec) -> Wrong:
     for name in filter(None, used):
         if name not in settings:
             yield f"{section}.defaults", f"a table that has {name}, which guidance is computed with"
-    for name in settings if isinstance(known, list) else ():
+    if not isinstance(known, list) or not all(isinstance(name, str) for name in known):
+        return
+    for name in settings:
         if name not in known:
             close = get_close_matches(name, known, 1)
             near = f" (did you mean {close[0]}?)" if close else ""

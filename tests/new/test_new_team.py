@@ -70,7 +70,8 @@ def test_an_update_follows_the_preset_and_keeps_what_a_person_set(checkout: Path
     spec.write_text(spec.read_text().replace("learning_rate = 0.0001", "learning_rate = 0.0002"))
     put(checkout, "presets/bagel.toml", PRESET.replace("0.55", "0.6"))
     said = scaffold_cli("update", checkout / PACKAGE).success()
-    assert "the preset, changes recipe.noise_level from 0.55 to 0.6" in said
+    assert "the preset, changes recipe.noise_level\n" in said
+    assert "recipe.noise_level 0.55 to 0.6 in README.md, " in said
     recipe = spec_of(checkout)["recipe"]
     assert (recipe["noise_level"], recipe["learning_rate"]) == (0.6, 0.0002)
     (checkout / ".omni-scaffold/presets/bagel.toml").unlink()
