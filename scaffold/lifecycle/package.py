@@ -146,13 +146,21 @@ class ScaffoldedPackage:
         return replace(profile, **seen)
 
     def edits(self) -> tuple[FileEdit, ...]:
-        """Return the edits of the target's own files that ``new`` made for the recorded files."""
+        """Return the edits of the target's own files that ``new`` made for the recorded files.
+
+        Raises:
+            ScaffoldError: the lock lacks a value that they are made of.
+        """
         # Only links are rendered below docs/; where they lead does not matter here.
         files: Mapping[str, RenderedFile] = {
             path: RenderedFile(link_to="." if path.startswith(DOCS) else None) for path in self.files
         }
         spec = self.spec if self.stored.rendered is None else replace(self.spec, sections=self.stored.rendered)
-        return wiring_edits(files, spec.context())
+        try:
+            return wiring_edits(files, spec.context())
+        except (KeyError, TypeError) as error:
+            problem = f"{self.spec_path.removesuffix(SPEC_NAME)}{LOCK_NAME} does not say what was rendered: {error}"
+            raise ScaffoldError(problem, hint=RESTORE) from None
 
 
 def recover_around(given: str | Path, *, dry: bool = False) -> None:

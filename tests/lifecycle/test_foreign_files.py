@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,3 +104,16 @@ def test_every_rendered_path_is_one_of_the_templates(
     made = {path for path in set(snapshot(root)) - before if not (root / path).is_dir() or (root / path).is_symlink()}
     own = {path for path in made if not is_runtime(path)} - {f"{PACKAGE}/{SPEC_NAME}", f"{PACKAGE}/{LOCK_NAME}"}
     assert own <= template_paths("toy", "toy_flow_grpo")
+
+
+def test_a_lock_that_lacks_what_was_rendered_is_one_line(
+    reference: Path, scaffold_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(reference, tmp_path / "tree", symlinks=True))
+    (lock,) = root.rglob(LOCK_NAME)
+    head, section, rest = lock.read_text().partition("\n[rendered]\nnames = { display =")
+    lock.write_text(seal(f"{head}{section.replace('display', 'shown')}{rest}"))
+    before = snapshot(root)
+    line = scaffold_cli("update", lock.parent, "--spec", "--force", "--packaged").refusal(2)
+    assert f"{LOCK_NAME} does not say what was rendered: 'display'; restore it with git" in line
+    assert snapshot(root) == before
