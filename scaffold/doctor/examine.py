@@ -20,9 +20,12 @@ from scaffold.files import git
 from scaffold.files.reading import read_text
 from scaffold.files.resources import install_command
 from scaffold.limits import child_process
+from scaffold.upstream import cache_root
 from scaffold.upstream.at_hand import at_hand, damaged
 from scaffold.upstream.locate import DEFAULT_VERSION
+from scaffold.upstream.versions import fits
 from scaffold.verify.rollout.environment import Environment, build_command, environment_folder, find_environment
+from scaffold.verify.rollout.extension import processor_flags, taken_extension
 from scaffold.verify.rollout.pins import known_versions
 from scaffold.verify.train.sources import verl_checkout
 
@@ -159,8 +162,6 @@ def _build(version: str) -> str:
 
 
 def _vllm_omni(asked: str | None, read: str) -> Iterator[Finding]:
-    from scaffold.upstream.versions import fits
-
     version, needed = _installed("vllm-omni"), "training; nothing of omni-scaffold imports it"
     command = f"pip install vllm-omni=={read}"
     if version is None:
@@ -217,8 +218,6 @@ def _environment(version: str) -> Finding:
 
 def _extension(finding: Finding, folder: Path) -> Finding:
     """Say which build of vllm this processor takes of an environment, or that it holds none for it."""
-    from scaffold.verify.rollout.extension import processor_flags, taken_extension
-
     flags = processor_flags()
     places = sorted(folder.glob("lib/python3.*/site-packages/vllm"))
     if flags is None or not places:
@@ -232,8 +231,6 @@ def _extension(finding: Finding, folder: Path) -> Finding:
 
 
 def _cache() -> Finding:
-    from scaffold.upstream import cache_root
-
     folder, name, needed = cache_root(), "cache", "what is fetched and built"
     place = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):

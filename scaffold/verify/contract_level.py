@@ -34,6 +34,9 @@ from scaffold.verify.package import Package, declared_lists, model_names
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.engine_side.tiny import constants
+from scaffold.verify.rollout.facts import NotEstablishedError
+from scaffold.verify.rollout.level import environment_of, kept_log, make_plan
+from scaffold.verify.rollout.process import run_process
 from scaffold.verify.upstream_loop import upstream_loop
 
 if TYPE_CHECKING:
@@ -59,9 +62,6 @@ def recorded(
         By precision: ``checkpoint`` and ``folder``, where the checkpoint and the recording lie; or ``unknown``, the
         reason why there is none, which also stands under ``failed`` where the pipeline ran and gave none.
     """
-    from scaffold.verify.rollout.facts import NotEstablishedError
-    from scaffold.verify.rollout.level import environment_of, make_plan
-
     found = environment_of(package)
     try:
         if isinstance(found, str):
@@ -74,9 +74,6 @@ def recorded(
 
 def _made(plan: Plan, dtype: str, folder: Path) -> dict[str, Any]:
     """One recording; the files of its process stand beside it."""
-    from scaffold.verify.rollout.level import kept_log
-    from scaffold.verify.rollout.process import run_process
-
     folder.mkdir()
     task = plan.task(dtype, folder / "recording.jsonl", recording=str(folder))
     file = folder / "recording.json"

@@ -11,11 +11,16 @@ from scaffold.errors import ScaffoldError
 from scaffold.files.reading import expanded
 from scaffold.grade import compose, is_ported
 from scaffold.grade.origin import refuse_other_code
+from scaffold.inspect import inspect_pipeline
 from scaffold.lifecycle.derive import derive
 from scaffold.lifecycle.drift.facts import FactChange, changed_facts
 from scaffold.lifecycle.drift.hunks import Hunk, on_disk
+from scaffold.lifecycle.drift.names import Names
+from scaffold.lifecycle.drift.ported import ported_hunks
 from scaffold.lifecycle.drift.report import Drift, FactDrift
 from scaffold.lifecycle.drift.resting import Rendering, Resting
+from scaffold.lifecycle.drift.surface import surface_changes
+from scaffold.lifecycle.drift.uses import uses
 from scaffold.lifecycle.next_spec import pipeline_of, recorded_version, successor
 from scaffold.lifecycle.overrides import require_overrides
 from scaffold.lifecycle.package import PIPELINES, ScaffoldedPackage, recover_around
@@ -55,8 +60,6 @@ def compare(request: DriftRequest) -> Drift:
         ScaffoldError: a version cannot be had, the older one has no such pipeline, or the package is none of it.
     """
     named = _named_package(request)
-    from scaffold.inspect import inspect_pipeline
-    from scaffold.lifecycle.drift.ported import ported_hunks
 
     if named is not None:
         recover_around(named, dry=True)
@@ -269,8 +272,4 @@ def _refuse_unreadable(path: str, text: str) -> None:
 def _surface(
     texts: Mapping[str, str], old: UpstreamSource, new: UpstreamSource, pipeline: str
 ) -> tuple[SurfaceChange, ...]:
-    from scaffold.lifecycle.drift.names import Names
-    from scaffold.lifecycle.drift.surface import surface_changes
-    from scaffold.lifecycle.drift.uses import uses
-
     return surface_changes(uses(texts), Names(old, pipeline), Names(new, pipeline))
