@@ -29,7 +29,6 @@ from scaffold.verify.catalogue import ContractEntry, catalogue
 from scaffold.verify.child.contained import start_contained
 from scaffold.verify.child.devices import hidden
 from scaffold.verify.child.isolation import is_over, last_words
-from scaffold.verify.contracts.ported import OF_HAND
 from scaffold.verify.package import Package, declared_lists, model_names
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
@@ -241,7 +240,7 @@ def _rolled(
 
     None for a package without its table, and where no selected contract is about its rollout.
     """
-    if not package.declared.place or not any(entry.module in OF_HAND for entry in entries):
+    if not package.declared.place or not any(entry.rolled for entry in entries):
         return None
     folder = stack.enter_context(scratch_folder("recording"))
     return recorded(package, folder, ["float32"], checkpoint)["float32"]
