@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ def test_doctor_says_which_and_where_there_is_none(
 
     def said(flags: set[str] | None) -> tuple[str, str | None, str | None]:
         known = None if flags is None else frozenset(flags)
-        monkeypatch.setattr("scaffold.doctor.examine.processor_flags", lambda: known)
+        monkeypatch.setattr(sys.modules["scaffold.doctor.examine"], "processor_flags", lambda: known)
         name = f"environment-{profile_by_name('main').vllm_omni}"
         found = next(finding for finding in examine(checkout) if finding.name == name)
         return found.state, found.found, found.problem
