@@ -139,7 +139,7 @@ def variables(plan: RunPlan, folder: Path, token: str, ray: Path) -> dict[str, s
         ray: where Ray keeps its sockets, whose paths have at most 107 characters.
     """
     given = child_process.environment()
-    kept = {name: given[name] for name in PASSED_ON if name in given}
+    kept = {name: value for name, value in given.items() if name in PASSED_ON or name.startswith(plan.device.kept)}
     places = [PATH, _names(plan.environment, folder), plan.workshop, *([plan.verl] if plan.verl else [])]
     armed = rooms(plan.device, plan.variant.dtype, pinned_verl=plan.verl is not None)
     return {

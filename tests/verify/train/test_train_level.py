@@ -16,6 +16,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.verify.package import open_package
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.train import level
+from scaffold.verify.train.devices import find_device
 from scaffold.verify.train.run import REWARD, RunPlan, command, train, variables
 from scaffold.verify.train.sources import find_sources
 from scaffold.verify.train.trainers import SYNC, Trainer
@@ -219,6 +220,7 @@ sys.path.insert(0, sys.argv[1])
 from test_train_level import plan
 from scaffold.verify.run import _orderly_end
 from scaffold.verify.train import level
+from scaffold.verify.train.devices import find_device
 from scaffold.verify.train.variants import VARIANTS
 with _orderly_end():
     script = 'env -i setsid sleep 300 & echo $! > "$PWD/pid.tmp"; mv "$PWD/pid.tmp" "$PWD/pid"; wait'
@@ -273,6 +275,18 @@ def test_a_run_sees_no_token_of_the_users(tmp_path: Path, monkeypatch: pytest.Mo
     given = variables(plan(tmp_path, ""), tmp_path, "ab", tmp_path)
     assert given["LANG"] == "seen"
     assert "hf_of_the_user" not in given.values()
+
+
+def test_on_a_gpu_a_run_keeps_what_says_which_cards_and_how_they_talk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"CUDA_VISIBLE_DEVICES": "1", "NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    given = plan(tmp_path, "")
+    on_gpu = variables(replace(given, device=find_device("cuda")), tmp_path, "ab", tmp_path)
+    assert {name: on_gpu.get(name) for name in said} == said
+    assert not said.keys() & variables(given, tmp_path, "ab", tmp_path).keys()
 
 
 def test_two_runs_share_no_name_on_the_host(tmp_path: Path) -> None:
