@@ -1,4 +1,4 @@
-"""SDE sampling as the adapters write it: scheduler steps, their options, the window, seeds, lists that record the steps."""
+"""SDE sampling as the adapters write it: scheduler steps, options, the window, seeds, lists that record the steps."""
 
 from __future__ import annotations
 
