@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.python import PythonFile
 
 _STAR = re.compile(r"^from \.(\w+) import \*")
 _ALL = re.compile(r"^__all__\s*\+?=.*?\b(\w+)\.__all__")
