@@ -100,7 +100,7 @@ def test_each_column_of_the_reference_reaches_the_velocity(
 
     tree = Path(shutil.copytree(bagel_edit, tmp_path / "tree", symlinks=True))
     if right:
-        alter(tree / PACKAGE / "diffusers_training_adapter.py", right, wrong)
+        alter(tree / "verl_omni/pipelines/flow_grpo_runtime/references.py", right, wrong)
     (found,) = verify(tree / PACKAGE, select=("inputs-matter",)).checks
     assert found.status == ("fail" if reason else "pass"), found.reason
     assert reason in found.reason
