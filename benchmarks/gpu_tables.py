@@ -35,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from learning import rendered
 
 from scaffold.checkpoint import read_manifest
+from scaffold.scratch import keep
 from scaffold.verify.package import open_package
 from scaffold.verify.rollout.facts import model_name
 from scaffold.verify.train.devices import CUDA, card, find_device, on_device
@@ -86,7 +87,7 @@ def learning_table(package: Path, asked: argparse.Namespace) -> Iterator[str]:
             found = [pool.submit(_learn, setting, hand_written, *run) for run in enumerate(asked.learning)]
             records = list(zip(asked.learning, [future.result() for future in found], strict=True))
         if any(record is not None and record.problem for _, both in records for record in both):
-            setting.keep.append(True)
+            keep(setting.scratch)
     yield "| run | reward, first to last quarter | largest log-prob difference | mean of a step |\n|---|---|---|---|"
     for name, (own, other) in records:
         yield f"| rendered, {name} | {_learned(own, asked.learning_steps)} |"
@@ -238,7 +239,7 @@ def step_table(package: Path, asked: argparse.Namespace) -> Iterator[str]:
             with watched() as most:
                 record = train(plan, follow)
             if record.problem or len(record.steps) < 2:
-                setting.keep.append(True)
+                keep(setting.scratch)
                 yield f"| {name} | {record.problem or 'took one step'} | see {record.log}"
                 continue
             timed = [median(step.metric(f"timing_s/{phase}") for step in record.steps[1:]) for phase in PHASES]

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from scaffold.check.baseline import Baseline, write_baseline
+from scaffold.check.engine import check_targets
+from scaffold.check.explain import explain, list_rules
+from scaffold.check.formats import github, json_format, sarif, text
+from scaffold.check.model.project import PIPELINES
 from scaffold.check.report import CheckReport
+from scaffold.check.targets import find_targets, shown_path
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import expanded
 
@@ -56,12 +62,8 @@ def run_check(request: CheckRequest, *, colour: bool = False) -> CheckOutcome:
         ScaffoldError: wrong use.
     """
     if request.list_rules:
-        from scaffold.check.explain import list_rules
-
         return CheckOutcome(list_rules())
     if request.explain is not None:
-        from scaffold.check.explain import explain
-
         return CheckOutcome(explain(request.explain))
     if request.statistics and request.format not in ("text", "json"):
         raise ScaffoldError(f"--statistics has no format {request.format}", hint="take text or json")
@@ -74,8 +76,6 @@ def run_check(request: CheckRequest, *, colour: bool = False) -> CheckOutcome:
 
 def _here() -> Path:
     """The package or tree that one stands in; the folder itself where it is in none."""
-    from scaffold.check.model.project import PIPELINES
-
     here = Path.cwd()
     root = next((folder for folder in (here, *here.parents) if (folder / PIPELINES).is_dir()), None)
     if root is None or (here != root / PIPELINES and here.is_relative_to(root / PIPELINES)):
@@ -101,8 +101,6 @@ def _run(request: CheckRequest, colour: bool) -> CheckOutcome:
     if request.write_baseline is not None:
         if fixing:
             raise ScaffoldError("--write-baseline does not go with fixes", hint="fix first, then write the baseline")
-        from scaffold.check.baseline import write_baseline
-
         write_baseline(request.write_baseline, report)
         count = len(report.findings)
         return CheckOutcome(f"wrote {count} finding{'s' * (count != 1)} to {request.write_baseline}\n")
@@ -120,10 +118,6 @@ def _checked(
         The report, what there is to say of the checkout and how much of the baseline is gone, and where the package is
         if it is one.
     """
-    from scaffold.check.engine import check_targets
-    from scaffold.check.newer_checkout import newer_checkout
-    from scaffold.check.targets import find_targets, shown_path
-
     targets = find_targets(request.paths)
     report = check_targets(targets, select=select, ignore=ignore)
     if request.write_baseline is not None:
@@ -134,15 +128,13 @@ def _checked(
     packages = [(target.project, package.path) for target in targets for package in target.packages]
     only = shown_path(*packages[0]) if len(packages) == 1 else None
     report, note = _without_known(report, [path for path in paths if path is not None])
-    notes = [*map(newer_checkout, targets), note]
+    notes = [*(target.newer for target in targets), note]
     return report, "; ".join(filter(None, notes)) or None, only
 
 
 def _without_known(report: CheckReport, paths: Sequence[Path]) -> tuple[CheckReport, str | None]:
     notes = []
     for path in sorted(paths):
-        from scaffold.check.baseline import Baseline
-
         before = report.baselined
         report, gone = Baseline.read(expanded(path)).apply(report)
         report = report._replace(baselined=report.baselined + before)
@@ -174,20 +166,12 @@ def _fixed(
 def _rendered(report: CheckReport, request: CheckRequest, colour: bool) -> str:
     format = request.format
     if format == "json":
-        from scaffold.check.formats import json_format
-
         return json_format.render_statistics(report) if request.statistics else json_format.render_json(report)
     if format == "github":
-        from scaffold.check.formats.github import render_github
-
-        return render_github(report)
+        return github.render_github(report)
     if format == "sarif":
-        from scaffold.check.formats.sarif import render_sarif
-
-        return render_sarif(report)
-    from scaffold.check.formats.text import render_statistics, render_text
-
-    return render_statistics(report) if request.statistics else render_text(report, colour=colour)
+        return sarif.render_sarif(report)
+    return text.render_statistics(report) if request.statistics else text.render_text(report, colour=colour)
 
 
 def _split(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scaffold.check.catalogue import chosen, find_rule, fits
 from scaffold.check.finding import Finding, Fix, Span
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.python import PythonFile
 from scaffold.check.report import CheckReport
 from scaffold.check.rule import Hit, Rule
 from scaffold.check.settings import Settings

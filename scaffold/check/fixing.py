@@ -16,8 +16,11 @@ from scaffold.check.hunks import Hunk, apply_hunks, hunks, overlap
 from scaffold.check.model.source import SourceFile
 from scaffold.check.report import CheckReport
 from scaffold.check.settings import Settings
-from scaffold.check.targets import Target, find_targets
+from scaffold.check.targets import Target, find_targets, shown_path
+from scaffold.check.writing import write_files
 from scaffold.errors import ScaffoldError
+from scaffold.plan.state import FileState
+from scaffold.plan.unified import difference
 
 MOST_ROUNDS = 12
 
@@ -53,9 +56,6 @@ class Fixed:
 
     def diff(self) -> str:
         """Return the changes as one unified diff."""
-        from scaffold.plan.state import FileState
-        from scaffold.plan.unified import difference
-
         states = [(file.shown.lstrip("/"), FileState(file.before), FileState(file.after)) for file in self.files]
         return "".join(difference(*state) for state in states)
 
@@ -65,8 +65,6 @@ class Fixed:
         Raises:
             ScaffoldError: a file changed in the meantime, or the disk refused.
         """
-        from scaffold.check.writing import write_files
-
         if not self.files:
             return
         root = Path(os.path.commonpath([file.path.parent for file in self.files]))
@@ -153,8 +151,6 @@ def _round(targets: Sequence[Target], findings: Sequence[Finding]) -> tuple[dict
 
 def _sources(targets: Sequence[Target]) -> dict[str, SourceFile]:
     """Return shown path -> file, of everything that was read."""
-    from scaffold.check.targets import shown_path
-
     return {
         shown_path(target.project, file.path): file
         for target in targets

@@ -8,12 +8,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from scaffold.check.finding import Safety, Severity, Span
-from scaffold.check.model.algorithms import Objective
+from scaffold.check.model.project import Objective, Package
+from scaffold.check.model.source import SourceFile
 
 if TYPE_CHECKING:
     from scaffold.check.example import Example
-    from scaffold.check.model.package import Package
-    from scaffold.check.model.source import SourceFile
 
 Scope = Literal["package", "project", "comments"]
 GROUPS = {
@@ -41,7 +40,7 @@ class Hit(NamedTuple):
         data: whatever ``fix`` needs.
     """
 
-    file: "SourceFile"
+    file: SourceFile
     at: ast.AST | Span
     message: str
     help: str | None = None
@@ -64,7 +63,7 @@ class Applies(NamedTuple):
     diffusion: bool | None = True
     resolved: bool = True
 
-    def to(self, package: "Package") -> bool:
+    def to(self, package: Package) -> bool:
         """Whether the rule looks at a package."""
         return (
             (self.diffusion is None or package.is_diffusion == self.diffusion)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from scaffold.check.finding import Finding, Span
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.python import PythonFile
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.model.source import SourceFile
-
-if TYPE_CHECKING:
-    from scaffold.check.rule import Rule
-    from scaffold.check.targets import Target
+from scaffold.check.rule import Rule
+from scaffold.check.targets import Target
 
 MARK = "omni-scaffold:"
 _COMMENT = r"#\s*omni-scaffold:\s*ignore(?P<ids>\[(?P<list>[^\]]*)\])?(?P<reason>.*)$"

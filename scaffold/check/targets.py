@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from scaffold.check.model.package import Package
-from scaffold.check.model.project import CONTRACT_BASES, PIPELINES, Project
+from scaffold.check.model.project import CONTRACT_BASES, PIPELINES, Package, Project
 from scaffold.check.model.tree import DiskTree
 from scaffold.check.settings import Settings, find_settings
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import expanded, read_bytes
+from scaffold.target import Checkout
 
 
 class Target:
@@ -34,6 +34,18 @@ class Target:
         settings: Settings = Settings(),
     ) -> None:
         self.project, self.packages, self.whole, self.only, self.settings = project, packages, whole, only, settings
+
+    @property
+    def newer(self) -> str | None:
+        """One line where the checkout is newer than every release that is known: rules may not fit it."""
+        tree = self.project.tree
+        if not self.project.complete or not isinstance(tree, DiskTree):
+            return None
+        try:
+            checkout = Checkout.open(tree.root)
+        except ScaffoldError:
+            return None
+        return checkout.notes[0] if checkout.newer else None
 
     def covers(self, path: str) -> bool:
         """Whether findings at a path inside the tree are asked for."""

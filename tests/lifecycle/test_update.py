@@ -191,17 +191,6 @@ def test_base_comes_from_gits_history(tree: Callable[..., Path], scaffold_cli: C
     assert "more_steps" not in text
 
 
-def test_edited_spec_is_rendered_again(
-    tree: Callable[..., Path], scaffold_cli: Callable[..., Any], output: Callable[..., Path]
-) -> None:
-    out = tree("0.27.0rc1")
-    edit(out / SPEC, "\nshift = 3.0 ", "\nshift = 1.75 ")
-    scaffold_cli("update", out, "--spec").success()
-    assert "SCHEDULE_SHIFT = 1.75\n" in (out / COMMON).read_text()
-    scaffold_cli("remove", out).success()
-    assert not out.exists()
-
-
 def test_edited_spec_and_edited_file_are_merged(tree: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
     out = tree("0.27.0rc1")
     edit(out / SPEC, "\nshift = 3.0 ", "\nshift = 1.75 ")

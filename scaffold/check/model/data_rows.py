@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.follow import follow
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.calls import attribute_name, follow
+from scaffold.check.model.python import FunctionModel, PythonFile
 
 # Two of these make a dictionary a row of training data.
 ROW_KEYS = {"data_source", "prompt", "negative_prompt", "ability", "reward_model", "extra_info", "images"}

@@ -6,10 +6,9 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.model.scopes import Binding
+from scaffold.check.model.python import FunctionModel, PythonFile
 from scaffold.check.model.sides import Side
+from scaffold.source.bindings import Binding
 
 _BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel, PythonFile, known
 from scaffold.check.model.reach import reachable
-from scaffold.check.model.recorded_facts import recorded_facts
-from scaffold.check.model.values import known
-
-if TYPE_CHECKING:
-    from scaffold.check.model.package import Package
 
 _KEY = re.compile(r"[\w.{}\[\]-]*")
 _RANGE = re.compile(r"\{[^{}]*\}")
@@ -90,7 +85,7 @@ def folded(name: str) -> str:
 
 def recorded_keys(package: Package) -> RecordedKeys | None:
     """Return the keys that the package's ``scaffold.toml`` records; None without one, or where it is not readable."""
-    checkpoint = recorded_facts(package).get("checkpoint")
+    checkpoint = package.facts.all.get("checkpoint")
     table = checkpoint.get("table") if isinstance(checkpoint, dict) else None
     rows = [row for row in table if isinstance(row, dict)] if isinstance(table, list) else []
     rows = [row for row in rows if isinstance(row.get("source"), str)]

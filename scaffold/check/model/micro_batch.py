@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from scaffold.check.model.data_rows import rows
-from scaffold.check.model.key_reads import KeyRead, keys_read
-from scaffold.check.model.package import Package
-from scaffold.check.model.project import PIPELINES
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.keys import KeyRead, keys_read
+from scaffold.check.model.project import PIPELINES, Package
+from scaffold.check.model.python import PythonFile
 from scaffold.check.model.sides import side_of
 
 # What verl's data loader, verl-omni's agent loop and its trainers put into every batch.

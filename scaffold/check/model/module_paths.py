@@ -6,7 +6,7 @@ import ast
 from typing import NamedTuple
 
 from scaffold.check.model.calls import attribute_name, ending
-from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.python import ClassModel
 from scaffold.check.model.submodules import Submodule, adders, submodules, texts_of
 
 _DEEPEST = 12

@@ -6,9 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.model.calls import resolve
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.python import ClassModel, FunctionModel, PythonFile
 from scaffold.check.model.submodules import submodules
 
 _MOST = 400

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from scaffold.check.model.calls import argument
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.python import ClassModel, PythonFile, Resolution
 
 Side = Literal["training", "rollout", "omni_training", "omni_rollout"]
 SIDES: dict[str, Side] = {
@@ -71,3 +70,11 @@ def _registration(file: PythonFile, call: ast.Call, cls: ClassModel | None) -> I
     algorithm = argument(call, "stage" if side == "omni_training" else "algorithm", 1)
     values = [None if node is None else file.value(node) for node in (architecture, algorithm)]
     yield Registration(side, cls, call, file, values[0], values[1], architecture, algorithm)
+
+
+def takes_algorithm(project: Resolution, base: str) -> bool:
+    """Whether a base class's ``register`` takes an algorithm; as in releases where the tree does not say."""
+    file = project.python("verl_omni/pipelines/model_base.py")
+    cls = file.find_class(base) if file is not None else None
+    method = cls.method("register") if cls is not None else None
+    return method is None or "algorithm" in method.parameters or method.node.args.kwarg is not None

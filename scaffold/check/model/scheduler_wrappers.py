@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.dataflow import reaching
-from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.model.sides import Side
 
 SDE = "FlowMatchSDEDiscreteScheduler"

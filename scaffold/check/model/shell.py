@@ -5,14 +5,16 @@ Nothing is expanded but plain variables that the script sets exactly once; every
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from scaffold.check.finding import Span
 from scaffold.check.model.shell_words import Lexer, Word
-from scaffold.check.model.source import SourceFile, UndecodableError
+from scaffold.check.model.source import SourceFile
+from scaffold.files.documents import MalformedError, parse_yaml
 from scaffold.source.values import UNKNOWN
 
 OVERRIDE = re.compile(r"^(\+{0,2}|~)([A-Za-z_]\w*(?:\.[\w-]+)+)=")
@@ -121,10 +123,7 @@ class ShellScript(SourceFile):
 
     @cached_property
     def _lexed(self) -> tuple[list[Word], dict[int, tuple[int, str]]]:
-        try:
-            lexer = Lexer(self.plain_text)
-        except UndecodableError:
-            return [], {}
+        lexer = Lexer(self.readable)
         return list(lexer.words()), lexer.comments
 
     @property
@@ -257,3 +256,74 @@ def _normal(path: str) -> str | None:
         elif part not in ("", "."):
             parts.append(part)
     return "/".join(parts)
+
+
+MODEL = "actor_rollout_ref.model."
+ROLLOUT = "actor_rollout_ref.rollout."
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+def names(value: Any) -> list[str] | None:
+    """Return the entries of ``["a", "b"]`` or ``[a,b]``; None for anything else, a single pattern too."""
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    if not (text.startswith("[") and text.endswith("]")) or "{" in text or "[" in text[1:]:
+        return None
+    entries = [entry.strip().strip("\"'") for entry in text[1:-1].split(",")]
+    return [entry for entry in entries if entry]
+
+
+def integers(value: Any) -> list[int] | None:
+    """Return the whole numbers of ``[0, 7]``; None for anything else."""
+    entries = names(value)
+    try:
+        return None if entries is None else [int(entry) for entry in entries]
+    except ValueError:
+        return None
+
+
+def integer(value: Any) -> int | None:
+    """Return a whole number; None for anything else."""
+    try:
+        return int(value) if isinstance(value, str) and len(value) < 20 else None
+    except ValueError:
+        return None
+
+
+def truth(value: Any) -> bool | None:
+    """Return a truth value as YAML spells it; None for anything else."""
+    text = value.strip().lower() if isinstance(value, str) else ""
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
+def lora_rank(script: ShellScript) -> int | None:
+    """Return the LoRA rank that a script asks for: 0 (the trainer's default) where it says nothing, None if unknown."""
+    override = script.override(f"{MODEL}lora_rank")
+    return 0 if override is None else integer(override.value)
+
+
+def presets(script: ShellScript, files: Sequence[SourceFile]) -> list[Preset]:
+    """Return the settings of the configuration that a script asks for: of the one file with that name.
+
+    Args:
+        script: the script.
+        files: YAML files that it may be.
+    """
+    asked = script.configuration
+    found = [file for file in files if asked is not None and file.name == f"{asked[0]}.yaml"]
+    if asked is None or len(found) != 1:
+        return []
+    try:
+        document = parse_yaml(found[0].readable)
+    except MalformedError:
+        return []
+    return [Preset(".".join(keys), raw, asked[1]) for keys, raw in _leaves(document, ()) if keys[0] != "defaults"]
+
+
+def _leaves(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, (*keys, str(key)))
+    elif keys:
+        yield keys, value if isinstance(value, str) else json.dumps(value, default=str)

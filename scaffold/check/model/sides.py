@@ -8,10 +8,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from scaffold.check.model.calls import resolve
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
-from scaffold.check.model.project import PIPELINES
+from scaffold.check.model.project import PIPELINES, Package
+from scaffold.check.model.python import ClassModel, FunctionModel
 
 Which = Literal["training", "rollout"]
 _MOST = 600

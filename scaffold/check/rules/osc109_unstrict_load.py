@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.check.editing import set_argument
 from scaffold.check.example import Example
 from scaffold.check.model.calls import argument
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel, PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC109"
@@ -78,6 +76,8 @@ def _parts(node: ast.AST) -> set[str]:
 
 def fix(hit: Hit) -> str:
     """Load strictly."""
+    from scaffold.check.editing import set_argument
+
     assert isinstance(hit.file, PythonFile)
     return set_argument(hit.file, hit.data, "strict", "True")
 

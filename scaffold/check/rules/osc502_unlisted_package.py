@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.package import Package
-from scaffold.check.model.patch import PATCH
-from scaffold.check.model.project import REGISTRY
+from scaffold.check.model.project import REGISTRY, Package
+from scaffold.check.model.source import PATCH
 from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.plan.hooks import add_package
 
 ID = "OSC502"
 NAME = "unlisted-package"
@@ -52,8 +52,6 @@ def check(package: Package) -> Hits:
 
 def fix(hit: Hit) -> dict[str, str]:
     """Make the edits that are missing."""
-    from scaffold.plan.hooks import add_package
-
     file, name = hit.data
     return {file.path: add_package(file.text, name)}
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.model.shell_words import Word
 from scaffold.check.rule import Hit, Hits
@@ -35,7 +35,7 @@ _SCRIPT = re.compile(r"\.sh$")
 
 def check(package: Package) -> Hits:
     """Look at the command that starts the trainer, and at the arrays of overrides."""
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         if not script.overrides:
             continue
         engine = script.override("actor_rollout_ref.rollout.name")

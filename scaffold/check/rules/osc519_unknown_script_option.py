@@ -14,8 +14,8 @@ import ast
 from difflib import get_close_matches
 
 from scaffold.check.example import Example
-from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import PythonFile
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.rule import Hit, Hits
 
@@ -28,7 +28,7 @@ HELP = "give the option that the script takes"
 
 def check(package: Package) -> Hits:
     """Compare options at calls of scripts of the tree with what the parsers of those take."""
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         yield from _of_shell(package, script)
 
 

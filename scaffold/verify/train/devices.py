@@ -24,6 +24,7 @@ class Device:
         variables: of every process.
         overrides: of the trainer, beside those that every run has.
         at_once: runs beside one another.
+        kept: how names of the user's variables begin that every process keeps: which cards, and how these talk.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Device:
     variables: Mapping[str, str] = field(default_factory=dict)
     overrides: Mapping[str, str] = field(default_factory=dict)
     at_once: int = 1
+    kept: tuple[str, ...] = ()
 
 
 # docs/train.md gives the reason of each setting of the CPU. The engine keeps its weights: it cannot sleep there.
@@ -57,7 +59,14 @@ DEVICES = {
         },
         at_once=2,
     ),
-    CUDA: Device(CUDA, "bfloat16", ("patches.socket_names", "observers"), {"VLLM_HOST_IP": "127.0.0.1"}, at_once=2),
+    CUDA: Device(
+        CUDA,
+        "bfloat16",
+        ("patches.socket_names", "observers"),
+        {"VLLM_HOST_IP": "127.0.0.1"},
+        at_once=2,
+        kept=("CUDA_VISIBLE_DEVICES", "NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_"),
+    ),
 }
 # What float32 costs where kernels of the engine and of torch add up in another order; measured on an H100: 2.8e-5.
 CUDA_FLOAT32_LIMIT = 1e-4

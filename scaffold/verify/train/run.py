@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 from threading import Event
 
@@ -34,8 +34,10 @@ ERROR_SECONDS = 120.0  # without a step once a worker has reported an error: who
 ROOM_SECONDS = 120.0  # with the same thing asked of Ray, for which it has no room: whoever asks for it waits for ever
 LOOK_SECONDS = 5.0  # between two looks at what Ray is asked for; it writes as often
 DEMANDS = "Pending Demands:\n"
-# What Ray says when its own processes do not answer in time, as on a busy host.
+# What Ray says when its own processes do not answer in time, as on a busy host, and torch where a port was free when
+# verl looked for one and is not when its workers take it.
 SLOW_RAY = (
+    "EADDRINUSE",
     "current node timed out during startup",
     "Failed to register worker",
     "GCS cannot connect",
@@ -44,6 +46,7 @@ SLOW_RAY = (
 TRIES = 3
 LOOSE = 1e-1
 PORTS = range(20000, 30000, 500)
+_turns = count(secrets.randbelow(len(PORTS)))  # runs beside one another have ports of their own
 
 Follow = Callable[[int, Mapping[str, float]], None]
 
@@ -139,7 +142,7 @@ def variables(plan: RunPlan, folder: Path, token: str, ray: Path) -> dict[str, s
         ray: where Ray keeps its sockets, whose paths have at most 107 characters.
     """
     given = child_process.environment()
-    kept = {name: given[name] for name in PASSED_ON if name in given}
+    kept = {name: value for name, value in given.items() if name in PASSED_ON or name.startswith(plan.device.kept)}
     places = [PATH, _names(plan.environment, folder), plan.workshop, *([plan.verl] if plan.verl else [])]
     armed = rooms(plan.device, plan.variant.dtype, pinned_verl=plan.verl is not None)
     return {
@@ -190,7 +193,7 @@ def _names(environment: Environment, folder: Path) -> Path:
 def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None, stopping: Event) -> str | None:
     """Run once; returns None where it ended well, else one line."""
     token = secrets.token_hex(4)
-    ports = f"[{(first := PORTS[int(token, 16) % len(PORTS)])},{first + PORTS.step - 1}]"
+    ports = f"[{(first := PORTS[next(_turns) % len(PORTS)])},{first + PORTS.step - 1}]"
     given = [*command(plan), f"trainer.ray_master_port_range={ports}"]
     with scratch_folder("ray", Path("/tmp")) as ray:
         with log.open("wb") as output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.verify.package import open_package
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.train import level
+from scaffold.verify.train.devices import find_device, on_device
 from scaffold.verify.train.run import REWARD, RunPlan, command, train, variables
 from scaffold.verify.train.sources import find_sources
 from scaffold.verify.train.trainers import SYNC, Trainer
@@ -198,11 +200,27 @@ def test_run_that_fails_says_how_it_ended_and_its_last_line(tmp_path: Path) -> N
     assert not found.steps
 
 
-def test_slow_start_of_ray_is_tried_again(tmp_path: Path) -> None:
-    script = 'echo again >> "$PWD/count"; [ "$(wc -l < "$PWD/count")" = 3 ] || { echo "RaySystemError: late"; exit 1; }'
+@pytest.mark.parametrize("told", ["RaySystemError: late", "DistNetworkError: port: 24000, name: EADDRINUSE"])
+def test_a_start_that_had_bad_luck_is_tried_again(tmp_path: Path, told: str) -> None:
+    script = f'echo again >> "$PWD/count"; [ "$(wc -l < "$PWD/count")" = 3 ] || {{ echo "{told}"; exit 1; }}'
     found = train(plan(tmp_path, script))
     assert found.problem is None
     assert (tmp_path / "count").read_text().count("again") == 3
+
+
+def test_runs_beside_one_another_have_ports_of_their_own(tmp_path: Path) -> None:
+    logs = [train(plan(tmp_path / name, 'printf "%s\\n" "$@"')).log or Path() for name in _folders(tmp_path)]
+    ports = [re.findall(r"ray_master_port_range=\[(\d+),(\d+)\]", log.read_text())[0] for log in logs]
+    (first, last), (other, _) = sorted((int(low), int(high)) for low, high in ports)
+    assert first < last < other
+
+
+def test_a_floor_has_a_step_for_the_resumed_one_and_saves_no_checkpoint_that_it_would_take(tmp_path: Path) -> None:
+    resume = on_device(variants()["resume"], find_device("cuda"))
+    saving = {"trainer.save_freq": "3"}
+    found = level.floor_plan(plan(tmp_path, "", variant=resume, steps=3, changes=saving), tmp_path / "floor")
+    assert (found.steps, found.changes["trainer.save_freq"]) == (4, "-1")
+    assert found.changes["actor_rollout_ref.actor.optim.lr"] == "0.0"
 
 
 def test_run_leaves_no_process_behind(tmp_path: Path) -> None:
@@ -219,6 +237,7 @@ sys.path.insert(0, sys.argv[1])
 from test_train_level import plan
 from scaffold.verify.run import _orderly_end
 from scaffold.verify.train import level
+from scaffold.verify.train.devices import find_device
 from scaffold.verify.train.variants import VARIANTS
 with _orderly_end():
     script = 'env -i setsid sleep 300 & echo $! > "$PWD/pid.tmp"; mv "$PWD/pid.tmp" "$PWD/pid"; wait'
@@ -273,6 +292,18 @@ def test_a_run_sees_no_token_of_the_users(tmp_path: Path, monkeypatch: pytest.Mo
     given = variables(plan(tmp_path, ""), tmp_path, "ab", tmp_path)
     assert given["LANG"] == "seen"
     assert "hf_of_the_user" not in given.values()
+
+
+def test_on_a_gpu_a_run_keeps_what_says_which_cards_and_how_they_talk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"CUDA_VISIBLE_DEVICES": "1", "NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    given = plan(tmp_path, "")
+    on_gpu = variables(replace(given, device=find_device("cuda")), tmp_path, "ab", tmp_path)
+    assert {name: on_gpu.get(name) for name in said} == said
+    assert not said.keys() & variables(given, tmp_path, "ab", tmp_path).keys()
 
 
 def test_two_runs_share_no_name_on_the_host(tmp_path: Path) -> None:

@@ -1,12 +1,115 @@
-"""What a name means where it stands: parameter, variable, import, function or class, in Python's scope order."""
+"""The text of one module: its nodes in one pass, and what each name is bound to where it stands, in Python's scopes."""
 
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
-from scaffold.check.model.index import Index
+from scaffold.upstream.exports import absolute_module
+
+Node = TypeVar("Node", bound=ast.AST)
+
+
+class Index:
+    """Nodes of a module for quick questions; built without recursion.
+
+    Args:
+        tree: the parsed module.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        order: list[ast.AST] = []
+        parents: list[int] = []
+        ends: list[int] = []
+        positions: dict[ast.AST, int] = {}
+        typed: defaultdict[type[ast.AST], list[int]] = defaultdict(list)
+        stack: list[tuple[ast.AST, int]] = [(tree, -1)]
+        pop, push, known, syntax = stack.pop, stack.append, _FIELDS, ast.AST
+        here, last = 0, -1
+        while stack:
+            node, parent = pop()
+            while last != parent:
+                ends[last], last = here, parents[last]
+            kind = node.__class__
+            positions[node] = last = here
+            order.append(node)
+            parents.append(parent)
+            ends.append(0)
+            typed[kind].append(here)
+            for name in known[kind] if kind in known else _fields(kind):
+                value = getattr(node, name, None)
+                if value.__class__ is list:
+                    for child in reversed(value):
+                        if isinstance(child, syntax):
+                            push((child, here))
+                elif isinstance(value, syntax):
+                    push((value, here))
+            here += 1
+        while last >= 0:
+            ends[last], last = here, parents[last]
+        self._order, self._parents, self._positions, self._ends = order, parents, positions, ends
+        self._typed = typed
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        """Return the node that holds ``node``."""
+        at = self._parents[self._positions[node]]
+        return None if at < 0 else self._order[at]
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield the nodes around ``node``, innermost first."""
+        at = self._parents[self._positions[node]]
+        while at >= 0:
+            yield self._order[at]
+            at = self._parents[at]
+
+    def contains(self, outer: ast.AST, inner: ast.AST) -> bool:
+        """Whether ``inner`` is ``outer`` or lies in it."""
+        at = self._positions.get(inner)
+        start = self._positions.get(outer)
+        return at is not None and start is not None and start <= at < self._ends[start]
+
+    def walk(self, node: ast.AST) -> list[ast.AST]:
+        """Return ``node`` and all nodes in it, in preorder."""
+        start = self._positions[node]
+        return self._order[start : self._ends[start]]
+
+    def own(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield the nodes in ``node`` that do not belong to a function, lambda or class inside it."""
+        start = self._positions[node]
+        at, end = start + 1, self._ends[start]
+        while at < end:
+            inner = self._order[at]
+            yield inner
+            at = self._ends[at] if inner.__class__ in _NESTED else at + 1
+
+    def nodes(self, kind: type[Node], within: ast.AST | None = None) -> list[Node]:
+        """Return the nodes of exactly that type, in preorder; with ``within``, only those in it."""
+        places = self._typed.get(kind, [])
+        if within is not None:
+            start = self._positions[within]
+            places = places[bisect_left(places, start) : bisect_left(places, self._ends[start])]
+        return [self._order[at] for at in places]  # type: ignore[misc]
+
+
+_NESTED = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
+# Contexts and operators are objects that all nodes share; they have no place in the text.
+_SHARED = frozenset(("ctx", "op", "ops", "lineno", "col_offset", "end_lineno", "end_col_offset"))
+# Text and numbers in every release of Python; the value of a constant is one too.
+_PLAIN = frozenset(
+    ("arg", "asname", "attr", "conversion", "id", "is_async", "level", "module", "simple", "type_comment")
+)
+
+
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """Return the fields that may hold nodes, last first."""
+    names = () if kind is ast.Constant else reversed(kind._fields)
+    found = _FIELDS[kind] = tuple(name for name in names if name not in _SHARED and name not in _PLAIN)
+    return found
+
 
 Kind = Literal["parameter", "variable", "import", "function", "class"]
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
@@ -34,18 +137,16 @@ class Binding(NamedTuple):
     value: ast.expr | None = None
 
 
-class Scopes:
+class LexicalScopes:
     """Bindings of every scope of one module, collected when first asked for.
 
     Args:
         index: the module's nodes.
-        module: its dotted name, for relative imports.
-        is_package: whether the file is an ``__init__.py``.
+        package: the dotted package from which relative imports start.
     """
 
-    def __init__(self, index: Index, module: str, is_package: bool) -> None:
-        self._index = index
-        self._package = module if is_package else module.rpartition(".")[0]
+    def __init__(self, index: Index, package: str) -> None:
+        self._index, self.package = index, package
         self._scopes: dict[ast.AST, dict[str, list[Binding]]] = {}
         self._frames: dict[ast.AST, ast.AST | None] = {}
         self._found: dict[tuple[str, ast.AST | None], list[Binding]] = {}
@@ -125,16 +226,6 @@ class Scopes:
             }
         return found
 
-    def absolute(self, node: ast.ImportFrom) -> str | None:
-        """Return the dotted module that ``from … import`` names; None where it climbs out of the tree."""
-        if not node.level:
-            return node.module
-        parts = self._package.split(".") if self._package else []
-        if node.level - 1 > len(parts):
-            return None
-        parts = parts[: len(parts) - (node.level - 1)]
-        return ".".join([*parts, *([node.module] if node.module else [])]) or None
-
     def _collect(self, scope: ast.AST) -> Iterator[tuple[str, Binding]]:
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             arguments = scope.args
@@ -149,7 +240,7 @@ class Scopes:
                 continue
             if isinstance(node, ast.Name):
                 if isinstance(node.ctx, ast.Store) and not self._in_comprehension(node, scope):
-                    yield node.id, Binding("variable", node, value=self._assigned(node))
+                    yield node.id, Binding("variable", node, value=assigned(self._index, node))
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 yield node.name, Binding("function", node)
             elif isinstance(node, ast.ClassDef):
@@ -164,7 +255,7 @@ class Scopes:
                 yield node.name, Binding("variable", node)
 
     def _imported(self, node: ast.ImportFrom) -> Iterator[tuple[str, Binding]]:
-        module = self.absolute(node)
+        module = absolute_module(self.package, node)
         for alias in node.names:
             if alias.name == "*":
                 if module is not None and (module, node) not in self.stars:
@@ -173,14 +264,6 @@ class Scopes:
             target = f"{module}.{alias.name}" if module is not None else None
             yield alias.asname or alias.name, Binding("import", node, target)
 
-    def _assigned(self, target: ast.Name) -> ast.expr | None:
-        statement = self._index.parent(target)
-        if isinstance(statement, ast.Assign) and target in statement.targets:
-            return statement.value
-        if isinstance(statement, (ast.AnnAssign, ast.NamedExpr)) and statement.target is target:
-            return statement.value
-        return None
-
     def _in_comprehension(self, node: ast.AST, scope: ast.AST) -> bool:
         for outer in self._index.ancestors(node):
             if outer is scope:
@@ -188,6 +271,16 @@ class Scopes:
             if isinstance(outer, COMPREHENSIONS):
                 return not isinstance(self._index.parent(node), ast.NamedExpr)
         return False
+
+
+def assigned(index: Index, target: ast.AST) -> ast.expr | None:
+    """Return the expression of ``target = expression``, also with an annotation or ``:=``; None for anything else."""
+    statement = index.parent(target)
+    if isinstance(statement, ast.Assign) and target in statement.targets:
+        return statement.value
+    if isinstance(statement, (ast.AnnAssign, ast.NamedExpr)) and statement.target is target:
+        return statement.value
+    return None
 
 
 def _outside_of(scope: ast.AST, child: ast.AST) -> bool:
