@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeVar
 
+from scaffold.upstream.exports import absolute_module
+
 Node = TypeVar("Node", bound=ast.AST)
 
 
@@ -135,18 +137,16 @@ class Binding(NamedTuple):
     value: ast.expr | None = None
 
 
-class Scopes:
+class LexicalScopes:
     """Bindings of every scope of one module, collected when first asked for.
 
     Args:
         index: the module's nodes.
-        module: its dotted name, for relative imports.
-        is_package: whether the file is an ``__init__.py``.
+        package: the dotted package from which relative imports start.
     """
 
-    def __init__(self, index: Index, module: str, is_package: bool) -> None:
-        self._index = index
-        self._package = module if is_package else module.rpartition(".")[0]
+    def __init__(self, index: Index, package: str) -> None:
+        self._index, self.package = index, package
         self._scopes: dict[ast.AST, dict[str, list[Binding]]] = {}
         self._frames: dict[ast.AST, ast.AST | None] = {}
         self._found: dict[tuple[str, ast.AST | None], list[Binding]] = {}
@@ -226,16 +226,6 @@ class Scopes:
             }
         return found
 
-    def absolute(self, node: ast.ImportFrom) -> str | None:
-        """Return the dotted module that ``from … import`` names; None where it climbs out of the tree."""
-        if not node.level:
-            return node.module
-        parts = self._package.split(".") if self._package else []
-        if node.level - 1 > len(parts):
-            return None
-        parts = parts[: len(parts) - (node.level - 1)]
-        return ".".join([*parts, *([node.module] if node.module else [])]) or None
-
     def _collect(self, scope: ast.AST) -> Iterator[tuple[str, Binding]]:
         if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             arguments = scope.args
@@ -250,7 +240,7 @@ class Scopes:
                 continue
             if isinstance(node, ast.Name):
                 if isinstance(node.ctx, ast.Store) and not self._in_comprehension(node, scope):
-                    yield node.id, Binding("variable", node, value=self._assigned(node))
+                    yield node.id, Binding("variable", node, value=assigned(self._index, node))
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 yield node.name, Binding("function", node)
             elif isinstance(node, ast.ClassDef):
@@ -265,7 +255,7 @@ class Scopes:
                 yield node.name, Binding("variable", node)
 
     def _imported(self, node: ast.ImportFrom) -> Iterator[tuple[str, Binding]]:
-        module = self.absolute(node)
+        module = absolute_module(self.package, node)
         for alias in node.names:
             if alias.name == "*":
                 if module is not None and (module, node) not in self.stars:
@@ -274,14 +264,6 @@ class Scopes:
             target = f"{module}.{alias.name}" if module is not None else None
             yield alias.asname or alias.name, Binding("import", node, target)
 
-    def _assigned(self, target: ast.Name) -> ast.expr | None:
-        statement = self._index.parent(target)
-        if isinstance(statement, ast.Assign) and target in statement.targets:
-            return statement.value
-        if isinstance(statement, (ast.AnnAssign, ast.NamedExpr)) and statement.target is target:
-            return statement.value
-        return None
-
     def _in_comprehension(self, node: ast.AST, scope: ast.AST) -> bool:
         for outer in self._index.ancestors(node):
             if outer is scope:
@@ -289,6 +271,16 @@ class Scopes:
             if isinstance(outer, COMPREHENSIONS):
                 return not isinstance(self._index.parent(node), ast.NamedExpr)
         return False
+
+
+def assigned(index: Index, target: ast.AST) -> ast.expr | None:
+    """Return the expression of ``target = expression``, also with an annotation or ``:=``; None for anything else."""
+    statement = index.parent(target)
+    if isinstance(statement, ast.Assign) and target in statement.targets:
+        return statement.value
+    if isinstance(statement, (ast.AnnAssign, ast.NamedExpr)) and statement.target is target:
+        return statement.value
+    return None
 
 
 def _outside_of(scope: ast.AST, child: ast.AST) -> bool:

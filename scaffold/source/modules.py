@@ -10,6 +10,7 @@ from functools import cached_property
 from scaffold.errors import ScaffoldError
 from scaffold.source.syntax import walk_tree
 from scaffold.source.values import Evidence
+from scaffold.upstream.exports import absolute_module
 from scaffold.upstream.source import UpstreamSource
 
 ACCELERATORS = frozenset({"is_cuda", "is_cuda_alike", "is_rocm", "is_hip", "is_npu", "is_xpu", "is_musa"})
@@ -51,14 +52,6 @@ class ModuleInfo:
         """Names whose objects are changed behind their definition, by the module's own text: tables, say."""
         nodes = walk_tree(self.tree) if self.tree is not None else ()
         return frozenset(name for node in nodes if (name := _changed(node)) is not None)
-
-    def absolute(self, module: str | None, level: int) -> str:
-        """The dotted name that a relative import means."""
-        if level == 0:
-            return module or ""
-        parts = self.package.split(".")
-        base = parts[: len(parts) - (level - 1)]
-        return ".".join([*base, *([module] if module else [])])
 
 
 def _changed(node: ast.AST) -> str | None:
@@ -179,7 +172,7 @@ class ModuleGraph:
                 name = alias.asname or alias.name.partition(".")[0]
                 into[name] = Import(alias.name if alias.asname else name, None, node.lineno)
             return
-        module = info.absolute(node.module, node.level)
+        module = absolute_module(info.package, node) or ""
         for alias in node.names:
             if alias.name == "*":
                 if stars is not None:

@@ -96,7 +96,7 @@ class Exports:
             elif isinstance(node, ast.ImportFrom):
                 names |= {alias.asname or alias.name for alias in node.names}
                 if any(alias.name == "*" for alias in node.names):
-                    stars.append(_absolute(package, node))
+                    stars.append(absolute_module(package, node) or "")
         return None if "__getattr__" in names else (frozenset(names), tuple(stars))
 
 
@@ -110,8 +110,11 @@ def _at_module_level(tree: ast.Module) -> Iterator[ast.AST]:
             stack.extend(ast.iter_child_nodes(node))
 
 
-def _absolute(package: str, node: ast.ImportFrom) -> str:
+def absolute_module(package: str, node: ast.ImportFrom) -> str | None:
+    """Return the dotted module that ``from … import`` names in a module of a package; None where it climbs out."""
     if not node.level:
-        return node.module or ""
-    parts = package.split(".")
-    return ".".join([*parts[: len(parts) - (node.level - 1)], *([node.module] if node.module else [])])
+        return node.module
+    parts = package.split(".") if package else []
+    if node.level - 1 > len(parts):
+        return None
+    return ".".join([*parts[: len(parts) - (node.level - 1)], *([node.module] if node.module else [])]) or None

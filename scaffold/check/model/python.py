@@ -16,7 +16,7 @@ from scaffold.check.finding import Span
 from scaffold.check.model.source import PatchedFile, SourceFile, UndecodableError
 from scaffold.files.parsing import TooManyPartsError, parse
 from scaffold.limits.bounded import Budget, TooLargeError, memory
-from scaffold.source.bindings import Binding, Index, Scopes
+from scaffold.source.bindings import Binding, Index, LexicalScopes, assigned
 from scaffold.source.frame import Frame
 from scaffold.source.interpreter import Handler, Interpreter
 from scaffold.source.modules import ModuleGraph
@@ -115,9 +115,9 @@ class PythonFile(SourceFile):
         return _index(self.tree)
 
     @cached_property
-    def scopes(self) -> Scopes:
+    def scopes(self) -> LexicalScopes:
         """The meaning of names."""
-        return Scopes(self.index, self.module, self.is_package)
+        return LexicalScopes(self.index, self.module if self.is_package else self.module.rpartition(".")[0])
 
     @cached_property
     def names(self) -> dict[str, list[Binding]]:
@@ -520,14 +520,9 @@ class ClassModel:
                     continue
                 if not (isinstance(node.value, ast.Name) and node.value.id == owner):
                     continue
-                statement = index.parent(node)
-                value = None
-                if isinstance(statement, ast.Assign):
-                    value = statement.value if node in statement.targets else None
-                elif isinstance(statement, ast.AnnAssign):
-                    value = statement.value
-                elif isinstance(statement, (ast.Tuple, ast.List)):
-                    value = _of_pair(statement, index.parent(statement), node)
+                value, around = assigned(index, node), index.parent(node)
+                if isinstance(around, (ast.Tuple, ast.List)):
+                    value = _of_pair(around, index.parent(around), node)
                 found.setdefault(node.attr, []).append(Attribute(node.attr, value, node, self.file, method))
         return found
 

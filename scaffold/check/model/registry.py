@@ -6,6 +6,7 @@ import ast
 import re
 
 from scaffold.check.model.python import PythonFile
+from scaffold.upstream.exports import absolute_module
 
 _STAR = re.compile(r"^from \.(\w+) import \*")
 _ALL = re.compile(r"^__all__\s*\+?=.*?\b(\w+)\.__all__")
@@ -69,7 +70,7 @@ def _read_tree(registry: Registry) -> None:
     file = registry.file
     for node in ast.walk(file.tree):
         if isinstance(node, ast.ImportFrom):
-            module = file.scopes.absolute(node)
+            module = absolute_module(file.scopes.package, node)
             for alias in node.names:
                 if module == file.module and alias.name != "*":
                     registry.imported[alias.name] = alias.lineno

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -46,6 +47,8 @@ SLOW_RAY = (
 TRIES = 3
 LOOSE = 1e-1
 PORTS = range(20000, 30000, 500)
+# What ended a run is often followed by what other processes say meanwhile.
+_RAISED = re.compile(r"^[\w.]+(?:Error|Exception): .*\S", re.MULTILINE)
 _turns = count(secrets.randbelow(len(PORTS)))  # runs beside one another have ports of their own
 
 Follow = Callable[[int, Mapping[str, float]], None]
@@ -210,6 +213,8 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None, stopping
             child.end()
     if stopped is None and child.returncode == 0:
         return None
+    if stopped is None and (raised := _RAISED.findall(read_tail(log, LAST_BYTES).decode("utf-8", errors="replace"))):
+        return f"the run was {child_process.told_ending(child.wait())}; it raised {raised[-1][:400]}"
     return f"the run was {stopped or child_process.told_ending(child.wait())}; its last line: {last_line(log)}"
 
 

@@ -17,7 +17,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.verify.package import open_package
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.train import level
-from scaffold.verify.train.devices import find_device, on_device
+from scaffold.verify.train.devices import card, find_device, on_device
 from scaffold.verify.train.run import REWARD, RunPlan, command, train, variables
 from scaffold.verify.train.sources import find_sources
 from scaffold.verify.train.trainers import SYNC, Trainer
@@ -195,9 +195,24 @@ def test_run_for_which_ray_has_no_room_is_stopped(
 
 
 def test_run_that_fails_says_how_it_ended_and_its_last_line(tmp_path: Path) -> None:
-    found = train(plan(tmp_path, "echo 'one thing'; echo 'ValueError: no'; exit 3"))
-    assert found.problem == "the run was over with exit code 3; its last line: ValueError: no"
+    found = train(plan(tmp_path, "echo 'one thing'; echo 'another'; exit 3"))
+    assert found.problem == "the run was over with exit code 3; its last line: another"
     assert not found.steps
+
+
+def test_run_that_fails_names_what_was_raised_and_not_what_others_said_later(tmp_path: Path) -> None:
+    found = train(plan(tmp_path, "echo 'ValueError: no'; echo 'torch.Error: that'; echo '(pid=1) import this'; exit 3"))
+    assert found.problem == "the run was over with exit code 3; it raised torch.Error: that"
+
+
+def test_a_report_names_the_cards_that_a_run_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nvidia-smi").write_text('#!/bin/sh\necho H100; case "$*" in *"-i 1") ;; *) echo H100;; esac\n')
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert card(find_device("cuda")) == "2 x H100"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert card(find_device("cuda")) == "1 x H100"
 
 
 @pytest.mark.parametrize("told", ["RaySystemError: late", "DistNetworkError: port: 24000, name: EADDRINUSE"])
