@@ -1,4 +1,4 @@
-"""The rules of ``check``, run on what an update has written."""
+"""Runs the rules of ``check`` on what an update has written."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SHOWN = 10
 
 
 def findings_of(package: ScaffoldedPackage) -> tuple[Finding, ...]:
-    """Return what the rules find in a package."""
+    """Return the findings of the rules in a package."""
     return check_paths([package.root / package.path]).findings
 
 
 def print_findings(package: ScaffoldedPackage, findings: Sequence[Finding]) -> None:
-    """Print the first findings, and how to see all."""
+    """Print the first findings and the command that shows all."""
     console = plain_console()
     for finding in findings[:SHOWN]:
         console.print(f"{finding.path}:{finding.line}: {finding.severity} {finding.rule} {finding.message}")

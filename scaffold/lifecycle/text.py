@@ -78,5 +78,5 @@ def _plan(console: SafeConsole, plan: Plan, notes: Iterable[str], values: Iterab
 
 
 def plain_console() -> SafeConsole:
-    """Return a console that wraps nothing, and that a closed pipe does not stop."""
+    """Return a console that does not wrap lines and survives a closed pipe."""
     return SafeConsole(soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Lines of a ported package that change because the code that they were ported from does."""
+"""Lines of a ported package that change because their upstream code changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def ported_hunks(
     package: ScaffoldedPackage, rendering: Rendering, report: Report, source: UpstreamSource
 ) -> tuple[tuple[Hunk, ...], str | None]:
-    """Return the differences that a package has when the same spec is rendered with the newer code, or why not.
+    """Return how a package differs if the same spec is rendered with the newer code, or why that is unknown.
 
     Args:
         package: a ported package.
@@ -40,7 +40,7 @@ def ported_hunks(
 
 
 def _labelled(source: UpstreamSource, before: Report) -> UpstreamSource:
-    """Return the newer code under the older version: a number, and where it breaks a line, is not a change."""
+    """Return the newer code labelled with the older version: the version number, and its wrapping, is no change."""
     named = copy(source)
     named.version = before.upstream.version or before.upstream.label
     return named
