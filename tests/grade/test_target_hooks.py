@@ -145,7 +145,6 @@ DECLARED = {
         "compares with it",
     },
     "vllm_omni_rollout_adapter.py": {
-        ("bagel", "lance"): "one solver's step, whose names and units are each pipeline's own",
         ("ming_image", "ming_image_diffusion"): "the plan of two pipelines of one source",
     },
     "_model.py": {("ming_image", "ming_image_diffusion"): "what two pipelines of one source keep between calls"},

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.upstream
 ROLLOUT = f"{PACKAGE}/vllm_omni_rollout_adapter.py"
 COMMON = f"{PACKAGE}/common.py"
 SPEC = f"{PACKAGE}/scaffold.toml"
-SCHEDULER = "class _ToySchedulerAdapter(RecordingScheduler):"
+SCHEDULER = "class _ToySchedulerAdapter(ComposedScheduler):"
 VERSIONS = ["0.22.0", "0.24.0", "0.27.0rc1", "0.28.0", "0.30.0"]
 
 
