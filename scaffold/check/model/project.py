@@ -149,7 +149,7 @@ class Package:
 
     @cached_property
     def training_module(self) -> ClassModel | None:
-        """The trained module: the class that ``build_module`` returns, else the only root of the subclasses of the base;
+        """The trained module: the class that ``build_module`` returns, else the only root of the base's subclasses;
         None where that is not certain."""
         built = {cls for adapter in self.training_adapters if (cls := self.built_module(adapter)) is not None}
         if len(built) == 1:
