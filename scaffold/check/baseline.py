@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scaffold.check.report import CheckReport, fingerprints
-from scaffold.check.writing import write_files
 from scaffold.errors import ScaffoldError
 from scaffold.files.documents import MalformedError, parse_json
 from scaffold.files.reading import expanded, read_bytes
@@ -63,6 +62,8 @@ def write_baseline(path: Path, report: CheckReport) -> None:
     Raises:
         ScaffoldError: it cannot be written.
     """
+
+    from scaffold.check.writing import write_files  # slow to import
 
     names = fingerprints(report.findings)
     entries = [

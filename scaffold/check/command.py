@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from scaffold.check.baseline import Baseline, write_baseline
 from scaffold.check.engine import check_targets
-from scaffold.check.explain import explain, list_rules
 from scaffold.check.formats import github, json_format, sarif, text
 from scaffold.check.model.project import PIPELINES
 from scaffold.check.report import CheckReport
@@ -61,10 +60,11 @@ def run_check(request: CheckRequest, *, colour: bool = False) -> CheckOutcome:
     Raises:
         ScaffoldError: wrong use.
     """
-    if request.list_rules:
-        return CheckOutcome(list_rules())
-    if request.explain is not None:
-        return CheckOutcome(explain(request.explain))
+    if request.list_rules or request.explain is not None:
+        # What shows differences and writes files is slow to import, here and below.
+        from scaffold.check.explain import explain, list_rules
+
+        return CheckOutcome(list_rules() if request.list_rules else explain(request.explain or ""))
     if request.statistics and request.format not in ("text", "json"):
         raise ScaffoldError(f"--statistics has no format {request.format}", hint="take text or json")
     request = request._replace(paths=request.paths or (_here(),))

@@ -13,7 +13,7 @@ from scaffold.grade.launch_values import RULES
 from scaffold.grade.noise_levels import KINDS
 from scaffold.grade.origin import origin_of
 from scaffold.grade.scheduler_module import port_scheduler
-from scaffold.inspect import EDIT
+from scaffold.inspect import EDIT, inspect_pipeline
 from scaffold.spec.ranges import require_ranges
 from scaffold.spec.validate import is_date
 
@@ -204,8 +204,6 @@ def ported_again(spec: IntegrationSpec) -> Port:
     Raises:
         ScaffoldError: that version cannot be had, or has no such denoiser.
     """
-    from scaffold.inspect import inspect_pipeline
-
     source = origin_of(spec)
     pipeline = f"{spec.value('upstream.module')}:{spec.value('upstream.class')}"
     report = inspect_pipeline(source, pipeline, task=spec.value("upstream.task"))

@@ -10,6 +10,7 @@ from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.grade import is_ported
 from scaffold.grade.origin import refuse_other_code
 from scaffold.grade.rendering import validate_ported
+from scaffold.inspect import inspect_pipeline
 from scaffold.lifecycle.derive import derive
 from scaffold.lifecycle.merge_spec import merge_specs
 from scaffold.new.version_match import ALLOW, is_allowed, other_pin, with_pin
@@ -187,8 +188,6 @@ def read(spec: IntegrationSpec, source: UpstreamSource) -> Report:
     Raises:
         ScaffoldError: it has no such pipeline.
     """
-    from scaffold.inspect import inspect_pipeline
-
     with step(f"reading vllm-omni {source.label}"):
         return inspect_pipeline(source, pipeline_of(spec), task=spec.value("upstream.task"))
 

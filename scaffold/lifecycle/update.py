@@ -31,6 +31,7 @@ from scaffold.plan.rewire import rewired
 from scaffold.plan.sketch import patch as sketched
 from scaffold.plan.state import FileState
 from scaffold.render.runtime import refuse_newer
+from scaffold.spec.rewrite import rewrite
 from scaffold.terminal.progress import step
 
 if TYPE_CHECKING:
@@ -216,8 +217,6 @@ def _spec_state(package: ScaffoldedPackage, spec: IntegrationSpec, new: FileStat
     Raises:
         ConflictError: that cannot be done without losing what the person wrote.
     """
-    from scaffold.spec.rewrite import rewrite
-
     text = rewrite(package.stored.text, spec, package.spec)
     if text is None and not force:
         raise ConflictError(

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from scaffold.checkpoint import read_checkpoint
 from scaffold.checkpoint.layout import WEIGHTS
 from scaffold.errors import ScaffoldError
+from scaffold.inspect import inspect_pipeline
 from scaffold.new.refusal import refuse
+from scaffold.remap import SourceRules, infer_key_map, prove
 from scaffold.render import derive_names
 from scaffold.spec import SpecRequest, build_spec
 from scaffold.spec.architecture import parameters
@@ -41,9 +43,6 @@ def infer(pipeline: str, checkpoint: str | None, vllm_omni: str | None) -> Infer
         ScaffoldError: no such pipeline or checkpoint, or names and shapes that lead to no map; a pipeline that is
             refused (3).
     """
-    from scaffold.inspect import inspect_pipeline
-    from scaffold.remap import SourceRules, infer_key_map, prove
-
     headers = read_checkpoint(checkpoint) if checkpoint is not None else None
     report = inspect_pipeline(locate(vllm_omni), pipeline, headers)
     refuse(report)

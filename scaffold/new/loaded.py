@@ -1,4 +1,4 @@
-"""`new --checkpoint`: the package that is about to be written loads the checkpoint that was given."""
+"""`new --checkpoint`: the pipeline and the package that is about to be written load the checkpoint that was given."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from scaffold.verify.loading.run import load_headers, missing_libraries
 from scaffold.verify.loading.text import finding_lines
 
 if TYPE_CHECKING:
+    from scaffold.checkpoint import CheckpointHeaders
+    from scaffold.inspect.report import Report
     from scaffold.render import RenderedFile
 
 _NUMBER = re.compile(r"\.\d+(?=\.)")
@@ -79,3 +82,21 @@ def _stranger(names: Sequence[str], pipeline: str) -> str | None:
     if 2 * len(released & given) >= len(released):
         return None
     return f"its tensors are not those of {layout.repository}, {quoted(names[0])} first"
+
+
+def weight_file_notes(report: Report, headers: CheckpointHeaders) -> list[str]:
+    """Say so where the checkpoint has none of the files that the pipeline loads; the rollout would not start on it.
+
+    Args:
+        report: what ``inspect`` found; where it is not certain of the files, nothing is said.
+        headers: of the checkpoint; of a folder or file inside of the released one, too.
+    """
+    files = report.fact("answers.checkpoint.files")
+    if not files.value or files.confidence != "certain":
+        return []
+    names = [f"/{headers.source}/{file.name}" for file in headers.files] + [f"/{headers.source}"]
+    if any(fnmatchcase(name, f"*/{pattern}") for name in names for pattern in files.value):
+        return []
+    place = files.evidence[0]
+    loads = f"{report.upstream.pipeline} loads {', '.join(files.value)} ({place.file}:{place.line})"
+    return [f"{loads}, and {headers.source} has no such file: a rollout does not start with this checkpoint as it is"]

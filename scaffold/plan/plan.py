@@ -8,6 +8,7 @@ from typing import Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.plan.change import PlannedChange
+from scaffold.plan.transaction import commit
 from scaffold.plan.unified import difference
 from scaffold.terminal.printable import printable_command
 
@@ -91,8 +92,6 @@ class Plan:
         Raises:
             ScaffoldError: there are conflicts, something changed since the plan was made, or the disk refused.
         """
-        from scaffold.plan.transaction import commit
-
         self.check()
         return commit(self.root, self.pending, self.emptied)
 

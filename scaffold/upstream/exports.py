@@ -112,8 +112,9 @@ def _at_module_level(tree: ast.Module) -> Iterator[ast.AST]:
 
 def absolute_module(package: str, node: ast.ImportFrom) -> str | None:
     """Return the dotted module that ``from … import`` names in a module of a package; None where it climbs out."""
-    parts = package.split(".") if package and node.level else []
+    if not node.level:
+        return node.module
+    parts = package.split(".") if package else []
     if node.level - 1 > len(parts):
         return None
-    kept = parts[: len(parts) - (node.level - 1)] if node.level else []
-    return ".".join([*kept, *([node.module] if node.module else [])]) or None
+    return ".".join([*parts[: len(parts) - (node.level - 1)], *([node.module] if node.module else [])]) or None

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import expanded, read_text
+from scaffold.upstream.builds import is_own, kept
+from scaffold.upstream.fetch import fetch_wheel, stored_digest
+from scaffold.upstream.newest import newest_release
 from scaffold.upstream.source import MAX_FILE_BYTES, PACKAGE, FolderSource, UpstreamSource, WheelSource
 
 DEFAULT_VERSION = "0.27.0rc1"
@@ -44,8 +47,6 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
     if path.is_file():
         return _wheel(path, text)
     if text == NEWEST:
-        from scaffold.upstream.newest import newest_release
-
         return _version(newest_release(DISTRIBUTION))
     if re.match(_VERSION, text):
         return _version(text)
@@ -55,8 +56,6 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
 
 def _version(version: str) -> UpstreamSource:
     if "+" in version:
-        from scaffold.upstream.builds import is_own, kept
-
         if is_own(version):
             build = kept(version, _version)
             if build is None:
@@ -67,7 +66,6 @@ def _version(version: str) -> UpstreamSource:
     if not re.match(_VERSION, plain):
         raise ScaffoldError(f"{version!r} is not a version", hint="give a version such as " + DEFAULT_VERSION)
     # Loaded here, as below: `check` reads what is at hand, and fetches nothing.
-    from scaffold.upstream.fetch import fetch_wheel, stored_digest
 
     wheel = fetch_wheel(DISTRIBUTION, plain)
     source = WheelSource(wheel, plain, plain)

@@ -14,7 +14,6 @@ from scaffold.check.finding import Span
 from scaffold.check.model.project import REGISTRY, Package
 from scaffold.check.model.source import PATCH
 from scaffold.check.rule import Applies, Hit, Hits
-from scaffold.plan.hooks import add_package
 
 ID = "OSC502"
 NAME = "unlisted-package"
@@ -52,6 +51,8 @@ def check(package: Package) -> Hits:
 
 def fix(hit: Hit) -> dict[str, str]:
     """Make the edits that are missing."""
+    from scaffold.plan.hooks import add_package  # slow to import
+
     file, name = hit.data
     return {file.path: add_package(file.text, name)}
 

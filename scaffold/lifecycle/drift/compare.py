@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,15 @@ from scaffold.errors import ScaffoldError
 from scaffold.files.reading import expanded
 from scaffold.grade import compose, is_ported
 from scaffold.grade.origin import refuse_other_code
+from scaffold.inspect import inspect_pipeline
 from scaffold.lifecycle.derive import derive
 from scaffold.lifecycle.drift.facts import FactChange, changed_facts
-from scaffold.lifecycle.drift.hunks import Hunk, on_disk
+from scaffold.lifecycle.drift.hunks import Hunk, hunks, on_disk
+from scaffold.lifecycle.drift.names import Names
 from scaffold.lifecycle.drift.report import Drift, FactDrift
 from scaffold.lifecycle.drift.resting import Rendering, Resting
+from scaffold.lifecycle.drift.surface import surface_changes
+from scaffold.lifecycle.drift.uses import uses
 from scaffold.lifecycle.next_spec import pipeline_of, recorded_version, successor
 from scaffold.lifecycle.overrides import require_overrides
 from scaffold.lifecycle.package import PIPELINES, ScaffoldedPackage, recover_around
@@ -33,6 +38,7 @@ from scaffold.upstream.versions import fits
 if TYPE_CHECKING:
     from scaffold.grade import Graded
     from scaffold.inspect import Report
+    from scaffold.lifecycle.drift.resting import Rendering
     from scaffold.lifecycle.drift.surface import SurfaceChange
     from scaffold.lifecycle.package import ScaffoldedPackage
     from scaffold.upstream import UpstreamSource
@@ -55,8 +61,6 @@ def compare(request: DriftRequest) -> Drift:
         ScaffoldError: a version cannot be had, the older one has no such pipeline, or the package is none of it.
     """
     named = _named_package(request)
-    from scaffold.inspect import inspect_pipeline
-    from scaffold.lifecycle.drift.ported import ported_hunks
 
     if named is not None:
         recover_around(named, dry=True)
@@ -269,8 +273,33 @@ def _refuse_unreadable(path: str, text: str) -> None:
 def _surface(
     texts: Mapping[str, str], old: UpstreamSource, new: UpstreamSource, pipeline: str
 ) -> tuple[SurfaceChange, ...]:
-    from scaffold.lifecycle.drift.names import Names
-    from scaffold.lifecycle.drift.surface import surface_changes
-    from scaffold.lifecycle.drift.uses import uses
-
     return surface_changes(uses(texts), Names(old, pipeline), Names(new, pipeline))
+
+
+def ported_hunks(
+    package: ScaffoldedPackage, rendering: Rendering, report: Report, source: UpstreamSource
+) -> tuple[tuple[Hunk, ...], str | None]:
+    """Return the differences that a package has when the same spec is rendered with the newer code, or why not.
+
+    Args:
+        package: a ported package.
+        rendering: what its spec renders with the older code.
+        report: the pipeline in the newer version.
+        source: the newer version.
+    """
+    try:
+        named = _labelled(source, rendering.report)
+        port = derive(package.spec, report, package.profile, named, team=package.team).port
+        if port is None:
+            return (), f"vllm-omni {source.label} has no denoiser of this pipeline that can be ported"
+        files = render_files(package.spec, [], port)
+    except ScaffoldError as error:
+        return (), error.line
+    return hunks(rendering.files, files), None
+
+
+def _labelled(source: UpstreamSource, before: Report) -> UpstreamSource:
+    """Return the newer code under the older version: a number, and where it breaks a line, is not a change."""
+    named = copy(source)
+    named.version = before.upstream.version or before.upstream.label
+    return named
