@@ -39,6 +39,8 @@ class Layout:
         dtypes: expressions for the checkpoint's names of those that are not bf16, by dtype.
         given: what of the release a package is told to load; by default all.
         metadata: what the header of a weight file says beside its tensors.
+        size: height and width of the images that the release makes by default, in pixels, where the pipeline's source
+            leaves them to the configuration of its autoencoder.
     """
 
     repository: str
@@ -54,6 +56,7 @@ class Layout:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     given: str = ""
     metadata: Mapping[str, str] = field(default_factory=lambda: {"format": "pt"})
+    size: tuple[int, int] | None = None
 
     @property
     def weight_files(self) -> tuple[str, ...]:

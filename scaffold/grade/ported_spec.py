@@ -57,7 +57,8 @@ def build_ported_spec(
     builder.fill("deploy", partial(launch.deploy, facts=facts, source=source))
     layout = None if request.headers else layouts().get(str(request.report.value("detail.pipeline.registry_key")))
     weights = sum(tensor.nbytes for tensor in layout.headers().tensors.values()) if layout is not None else None
-    builder.fill("recipe", partial(launch.recipe, facts=facts, weights=weights))
+    size = layout.size if layout is not None else None
+    builder.fill("recipe", partial(launch.recipe, facts=facts, weights=weights, size=size))
     builder.fill("lora", partial(launch.lora, port=port, reached=loading.held))
     builder.fill_with(docs)
     missing = find_missing(facts, request.names.model, recording, loading)
