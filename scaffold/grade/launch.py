@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scaffold.grade.established import Established
@@ -210,18 +210,20 @@ def _harmless(topology: dict[str, Any]) -> bool:
     return all(re.fullmatch(r"[\w.-]+", text, re.ASCII) for text in texts)
 
 
-def recipe(section: Section, facts: Established, weights: int | None = None) -> None:
-    """The published recipe's values, with the pipeline's own sizes and steps if known.
+def recipe(section: Section, facts: Established, weights: int | None = None, size: Sequence[int] | None = None) -> None:
+    """The published recipe's values; sizes and steps are the pipeline's own, where they are known.
 
-    ``weights`` is the size of the released weights in bytes.
+    ``weights`` are the bytes of the released ones, ``size`` the height and width that they make by default.
     """
+    released = "layout of the released checkpoint"
     recipes.fill(section)
-    recipes.fit(section, weights, "layout of the released checkpoint")
+    recipes.fit(section, weights, released)
     sizes, origin = section.known("detail.request.sizes")
     sizes = sizes or {}
     visual = facts.value("detail.media.kind") in VISUAL
-    for name in ("height", "width"):
-        section.put(name, sizes.get(name), origin)
+    for name, pixels in zip(("height", "width"), size or (None, None), strict=True):
+        own = sizes.get(name)
+        section.put(name, own or pixels, released if own is None and pixels is not None else origin)
     steps = section.put("num_inference_steps", sizes.get("num_inference_steps"), origin)
     del section.values["validation_steps"]  # validation uses the same number
     frames = sizes.get("num_frames")

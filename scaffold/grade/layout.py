@@ -27,10 +27,10 @@ class Layout:
         manifest: file of names, dtypes and shapes in ``scaffold/presets/manifests``.
         weights: path of the weight files, without number and extension.
         files: those beside the weights and their index.
-        configs: values that the loaders read from configuration files, by path.
-        origin: the sources of tensors, dtypes, files and values, in words. ``digest`` is the hash of names and shapes
-            (`digest`), ``bytes`` the size of the tensors, ``file_bytes`` the size of a single weight file, each as
-            published elsewhere.
+        configs: what the loaders read of configuration files, by path.
+        origin: who says which tensors, dtypes, files and values there are, in words. ``digest`` is the hash of names
+            and shapes (`digest`), ``bytes`` the size of the tensors, ``file_bytes`` the size of a single weight file,
+            each as published elsewhere.
         parts: number of weight files.
         digits: number of digits in a part's number.
         index: path of the weights' index; by default only several parts have one.
@@ -39,6 +39,8 @@ class Layout:
         dtypes: regular expressions for checkpoint names that are not bf16, by dtype.
         given: the part of the release that a package loads; by default all of it.
         metadata: the metadata in the header of a weight file.
+        size: height and width of the images that the release makes by default, in pixels, where the pipeline's source
+            leaves them to the configuration of its autoencoder.
     """
 
     repository: str
@@ -54,6 +56,7 @@ class Layout:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     given: str = ""
     metadata: Mapping[str, str] = field(default_factory=lambda: {"format": "pt"})
+    size: tuple[int, int] | None = None
 
     @property
     def weight_files(self) -> tuple[str, ...]:
