@@ -1,4 +1,4 @@
-"""The ``check`` command behind its options: what to print, and with which status to leave."""
+"""The ``check`` command: turns parsed options into printed text and an exit status."""
 
 # Annotations are evaluated here: a NamedTuple would compile each that is left as a string, at every start.
 
@@ -55,7 +55,7 @@ class CheckOutcome(NamedTuple):
 
 
 def run_check(request: CheckRequest, *, colour: bool = False) -> CheckOutcome:
-    """Do what the options say.
+    """Run the command.
 
     Raises:
         ScaffoldError: wrong use.
@@ -75,7 +75,7 @@ def run_check(request: CheckRequest, *, colour: bool = False) -> CheckOutcome:
 
 
 def _here() -> Path:
-    """The package or tree that one stands in; the folder itself where it is in none."""
+    """Return the package or tree around the working directory; the directory itself where there is none."""
     here = Path.cwd()
     root = next((folder for folder in (here, *here.parents) if (folder / PIPELINES).is_dir()), None)
     if root is None or (here != root / PIPELINES and here.is_relative_to(root / PIPELINES)):
@@ -84,7 +84,7 @@ def _here() -> Path:
 
 
 def _kept(outcome: CheckOutcome, file: Path) -> CheckOutcome:
-    """Write the text to a file; what is printed says where."""
+    """Write the text to a file, and print where it is."""
     try:
         file.write_text(outcome.text, encoding="utf-8")
     except OSError as error:
@@ -112,11 +112,11 @@ def _run(request: CheckRequest, colour: bool) -> CheckOutcome:
 def _checked(
     request: CheckRequest, select: tuple[str, ...], ignore: tuple[str, ...]
 ) -> tuple[CheckReport, str | None, str | None]:
-    """Check, and leave out what the baseline knows.
+    """Check, and leave out the findings of the baseline.
 
     Returns:
-        The report, what there is to say of the checkout and how much of the baseline is gone, and where the package is
-        if it is one.
+        The report; a note on the checkout and on findings of the baseline that no longer occur; the path of the
+        package if there is exactly one.
     """
     targets = find_targets(request.paths)
     report = check_targets(targets, select=select, ignore=ignore)

@@ -92,7 +92,7 @@ def fix_paths(
             before and is not wanted, such as the findings of a baseline, is left alone.
 
     Raises:
-        ScaffoldError: wrong use, or a fix that does not lead anywhere.
+        ScaffoldError: wrong use, or fixes that never end.
     """
     changed: dict[Path, bytes] = {}
     before: dict[Path, tuple[str, bytes]] = {}
@@ -120,12 +120,12 @@ def fix_paths(
 
 
 def _name(finding: Finding) -> tuple[str, str, str]:
-    """Return what a finding is known by while lines move."""
+    """Return what identifies a finding while lines move."""
     return finding.rule, finding.path, finding.message + finding.source
 
 
 def _round(targets: Sequence[Target], findings: Sequence[Finding]) -> tuple[dict[Path, tuple[str, bytes, bytes]], int]:
-    """Make all fixes that do not meet; return the new content of the files and how many were made."""
+    """Apply all fixes that do not overlap; return the new content of the files and how many were applied."""
     sources = _sources(targets)
     planned: dict[str, list[Hunk]] = {}
     count = 0

@@ -49,7 +49,7 @@ class Hit(NamedTuple):
 
 
 class Applies(NamedTuple):
-    """To which packages a rule is put; None stands for any.
+    """The packages that a rule applies to; None stands for any.
 
     Args:
         non_diffusers: packages that load their module themselves (True) or leave it to diffusers (False).
@@ -64,7 +64,7 @@ class Applies(NamedTuple):
     resolved: bool = True
 
     def to(self, package: Package) -> bool:
-        """Whether the rule looks at a package."""
+        """Whether the rule applies to a package."""
         return (
             (self.diffusion is None or package.is_diffusion == self.diffusion)
             and (not self.resolved or package.resolved)
@@ -81,7 +81,7 @@ class Rule(NamedTuple):
         name: kebab case, names the bad pattern.
         severity: ``error`` or ``warning``.
         checklist: items of the guide's checklist and pitfalls (``M3``, ``pitfall 32``).
-        applies: to which packages it is put.
+        applies: the packages that it applies to.
         scope: what its check is given: a package, the project, or the suppression comments.
         help: what to do, one line.
         documentation: the module's docstring.

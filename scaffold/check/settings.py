@@ -18,7 +18,7 @@ KEYS = ("select", "ignore", "per-file-ignores", "baseline")
 
 
 class Settings(NamedTuple):
-    """What a project settles for ``check``.
+    """The settings of a project for ``check``.
 
     Attributes:
         select: rules to run; all by default.

@@ -1,4 +1,4 @@
-"""``# omni-scaffold: ignore[OSC203] reason``: what a comment hides, and comments that are wrong themselves."""
+"""``# omni-scaffold: ignore[OSC203] reason``: what a comment hides, and comments that are wrong."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Comments:
 
     Args:
         target: the packages, with the files around them.
-        rules: the rules that run; a comment for another one is not called useless.
+        rules: the rules that run; a comment for another rule is not reported as unused.
     """
 
     def __init__(self, target: Target, rules: Sequence[Rule]) -> None:

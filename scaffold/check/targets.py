@@ -1,4 +1,4 @@
-"""What a path on the command line stands for: a tree and the packages of it that are asked about."""
+"""What a path on the command line stands for: a tree, and the packages in it to check."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Target:
 
     Args:
         project: the tree.
-        packages: the packages to look at.
-        whole: everything of the tree is asked about, not just those packages.
+        packages: the packages to check.
+        whole: the whole tree is checked, not just those packages.
         only: paths inside the tree to which findings are limited; empty for no limit.
         settings: of the project that the path lies in.
     """
@@ -48,7 +48,7 @@ class Target:
         return checkout.notes[0] if checkout.newer else None
 
     def covers(self, path: str) -> bool:
-        """Whether findings at a path inside the tree are asked for."""
+        """Whether findings at a path inside the tree are reported."""
         if self.only:
             return any(path == only or path.startswith(only + "/") for only in self.only)
         if self.whole:
@@ -146,7 +146,7 @@ def _mentions_contract(file: Path) -> bool:
     try:
         data = read_bytes(file)
     except OSError:
-        return False  # one that cannot be read is said later, if the others are an integration
+        return False  # an unreadable file is reported later, if the others are an integration
     return any(mark in data for mark in CONTRACT_BASES)
 
 

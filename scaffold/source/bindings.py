@@ -1,4 +1,4 @@
-"""The text of one module: its nodes in one pass, and what each name is bound to where it stands, in Python's scopes."""
+"""Syntax of one module: an index of its nodes, and the bindings of each name at its place, by Python's scope rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Node = TypeVar("Node", bound=ast.AST)
 
 
 class Index:
-    """Nodes of a module for quick questions; built without recursion.
+    """An index of the nodes of a module; built without recursion.
 
     Args:
         tree: the parsed module.
@@ -96,7 +96,7 @@ class Index:
 
 _NESTED = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
-# Contexts and operators are objects that all nodes share; they have no place in the text.
+# All nodes share the objects of contexts and operators, which have no position.
 _SHARED = frozenset(("ctx", "op", "ops", "lineno", "col_offset", "end_lineno", "end_col_offset"))
 # Text and numbers in every release of Python; the value of a constant is one too.
 _PLAIN = frozenset(
@@ -121,7 +121,7 @@ _BINDING = frozenset(
 
 
 class Binding(NamedTuple):
-    """One place that gives a name its meaning.
+    """One place that binds a name.
 
     Attributes:
         kind: what it is bound to.
@@ -235,7 +235,7 @@ class LexicalScopes:
                 if extra is not None:
                     yield extra.arg, Binding("parameter", extra)
         for node in self._index.own(scope):
-            # Most nodes bind nothing, and a set tells that sooner than one question for each kind.
+            # Most nodes bind nothing, and a set lookup is faster than a chain of isinstance.
             if node.__class__ not in _BINDING:
                 continue
             if isinstance(node, ast.Name):

@@ -31,8 +31,8 @@ MISTAKES = {
     "time the other way round": (MODEL, "1 - timestep.float()", "timestep.float()"),
     "no text in the unconditional branch": (
         TRAINING,
-        '"text_token_ids": negative_ids',
-        '"text_token_ids": negative_ids[:, :1]',
+        "negative_ids(config, latents)",
+        "negative_ids(config, latents)[:, :1]",
     ),
     "the latent rounded before it becomes a velocity": (
         "../flow_grpo_runtime/composed_layers.py",

@@ -1,4 +1,4 @@
-"""Calls: what they call and which argument goes where; what local names and results stand for."""
+"""Calls: what they call, and which argument binds to which parameter; what local names and results stand for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def attribute_name(call: ast.Call) -> str | None:
 
 
 def ending(node: ast.expr) -> str:
-    """Return what stands behind the last dot of an expression as it is written: ``c`` of ``a.b.c``."""
+    """Return the last name of an expression as it is written: ``c`` of ``a.b.c``."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ast.unparse(node).rpartition(".")[2]
@@ -48,7 +48,7 @@ def has_unpacking(call: ast.Call) -> bool:
 
 
 def bind(call: ast.Call, function: FunctionModel) -> dict[str, ast.expr]:
-    """Return parameter -> argument of a call of a function; what unpacking brings is left out."""
+    """Return parameter -> argument of a call of a function; unpacked arguments are left out."""
     bound = {item.arg: item.value for item in call.keywords if item.arg is not None}
     for name, value in zip(function.positional, call.args, strict=False):
         if isinstance(value, ast.Starred):
@@ -108,7 +108,7 @@ def _built(cls: ClassModel, attribute: str) -> ClassModel | None:
 
 
 def returned(function: FunctionModel) -> list[ast.expr]:
-    """Return what a function returns, plain names replaced by what they were last assigned where that is one thing."""
+    """Return the expressions that a function returns; a name that is assigned once is replaced by its value."""
     found = []
     for statement in function.returns:
         value = statement.value if statement.value is not None else ast.Constant(value=None)
@@ -117,7 +117,7 @@ def returned(function: FunctionModel) -> list[ast.expr]:
 
 
 def follow(file: PythonFile, value: ast.expr, hops: int = 5) -> ast.expr:
-    """Return what a plain local name stands for, where it is assigned exactly once."""
+    """Return the value of a local name that is assigned exactly once; any other expression as it is."""
     while isinstance(value, ast.Name) and hops:
         bindings = file.scopes.lookup(value.id, value)
         if len(bindings) != 1 or bindings[0].kind != "variable" or bindings[0].value is None:

@@ -78,7 +78,7 @@ def numbers(version: str | None) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=16)
 def _parsed(text: str, lock: str) -> tuple[dict[str, Any], str, MalformedError | None]:
-    """Return what the two files say, and which of them cannot be used, and why."""
+    """Return the content of both files, and which of them cannot be used, and why."""
     try:
         facts = parse_toml(text)
     except MalformedError as error:

@@ -30,13 +30,13 @@ class Keys:
         self.complete = complete
 
     def add(self, file: PythonFile, key: str, node: ast.AST, value: ast.expr | None) -> None:
-        """Note a key."""
+        """Add a key."""
         self.nodes[key] = (file, node)
         if value is not None:
             self.values[key] = value
 
     def merge(self, other: Keys | None) -> None:
-        """Take the keys of another dictionary on; None is one whose keys nobody knows."""
+        """Add the keys of another dictionary; None is one whose keys are unknown."""
         if other is None:
             self.complete = False
             return
@@ -46,10 +46,10 @@ class Keys:
 
 
 def dict_keys(function: FunctionModel, node: ast.expr, depth: int = 0) -> Keys | None:
-    """Return the keys of the dictionary that an expression of a function gives; None where it gives none.
+    """Return the keys of the dictionary that an expression of a function evaluates to; None where it is none.
 
-    Literals, ``dict(…)``, ``{**other}``, ``a | b``, names with what is put into them later, and the results of
-    functions of the tree are followed.
+    Literals, ``dict(…)``, ``{**other}``, ``a | b``, names with later additions, and the results of functions of the
+    tree are followed.
     """
     if depth > _DEEPEST:
         return None
@@ -112,7 +112,7 @@ def _name(function: FunctionModel, node: ast.Name, depth: int) -> Keys | None:
         assert binding.value is not None
         refers = isinstance(binding.value, ast.Name) and binding.value.id == node.id
         if any(isinstance(n, ast.Name) and n.id == node.id for n in ast.walk(binding.value)) and not refers:
-            # ``x = {**x, "k": v}`` builds on the one before.
+            # ``x = {**x, "k": v}`` extends the previous dictionary.
             options.append(_rebuilt(function, node.id, binding.value, depth))
         else:
             options.append(dict_keys(function, binding.value, depth + 1))
@@ -162,7 +162,7 @@ def _additions(function: FunctionModel, name: str, depth: int) -> Iterator[Keys]
 
 
 def _take_arguments(keys: Keys, function: FunctionModel, call: ast.Call, depth: int) -> None:
-    """Put in what ``dict(…)`` and ``update(…)`` are given."""
+    """Add the arguments of ``dict(…)`` and ``update(…)``."""
     for argument in (*call.args, *(item.value for item in call.keywords if item.arg is None)):
         keys.merge(dict_keys(function, argument, depth + 1))
     for item in call.keywords:
@@ -192,7 +192,7 @@ def keys_read(
     """Return the keys that a function reads of the mapping it gets as ``parameter``.
 
     ``p["k"]``, ``p.get("k")``, ``p.pop("k")``, ``"k" in p`` and ``"k" in p.keys()`` count; plain aliases and functions
-    of the tree that the mapping is handed to are followed. Keys that are not plain from the text are left out.
+    of the tree that the mapping is passed to are followed. Keys that the text does not tell are left out.
 
     Args:
         function: the function.

@@ -1,4 +1,4 @@
-"""The vllm-omni that a package will meet: what the tree pins, and its source where that is at hand."""
+"""The vllm-omni that a package runs with: the version that the tree pins, and its source where that is available."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scaffold.upstream.exports import Exports
 from scaffold.upstream.source import PACKAGE, UpstreamSource
 from scaffold.upstream.versions import is_same
 
-# What was read for the packages of one tree; another run may find more on the machine.
+# Cached for the packages of one tree; another run may find more sources on the machine.
 _READ: WeakKeyDictionary[Project, dict[str, Exports | None]] = WeakKeyDictionary()
 
 
@@ -23,15 +23,15 @@ def asked(project: Project) -> str | None:
 
 
 def upstream_of(package: Package) -> tuple[str, Exports] | None:
-    """Return version and names of the vllm-omni that the package will meet; None where its source is not at hand.
+    """Return version and exports of the vllm-omni that the package runs with; None where its source is not available.
 
-    That is what lies in the tree itself, else what the tree pins, else, in a tree that pins nothing, what the package
-    was made for. Nothing is fetched.
+    It is the one in the tree itself, else the version that the tree pins, else the version that the package was made
+    for. Nothing is fetched.
     """
     tree = package.project.tree
     made_for = package.facts.text("upstream", "version")
     version = package.project.pinned or made_for
-    # Of a build of one's own, the release that the tree pins tells nothing.
+    # The release that the tree pins says nothing about a build of one's own.
     version = made_for if is_own(made_for) and is_same(made_for, version) else version
     if tree.exists(f"{PACKAGE}/__init__.py"):
         return version or "of this tree", Exports(_TreeSource(tree, version))

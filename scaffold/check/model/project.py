@@ -25,7 +25,7 @@ from scaffold.target.pin import pin_of
 
 PIPELINES = "verl_omni/pipelines"
 REGISTRY = f"{PIPELINES}/__init__.py"
-# What only an integration mentions; the text is searched, so that a file that does not parse counts too.
+# Names that only an integration mentions; the bytes are searched, so that a file that does not parse counts too.
 CONTRACT_BASES = (
     b"DiffusionModelBase",
     b"DiffusionI2IModelBase",
@@ -38,7 +38,7 @@ Objective = Literal["policy_gradient", "direct_preference"]
 # How verl-omni's algorithms end: the first are trained on log-probs of a recorded trajectory, the others are not.
 POLICY_GRADIENT = ("grpo", "ppo", "gspo", "grpo_guard")
 DIRECT_PREFERENCE = ("dpo", "nft")
-# Algorithms of the releases, so that a folder's name tells its model without reading its files.
+# Algorithms of the releases: a folder's name tells its model without reading its files.
 ALGORITHM_ENDINGS = ("_flow_grpo", "_dance_grpo", "_mix_grpo", "_dual_grpo", "_diffusion_nft", "_dpo")
 STEPS = ("prepare_encode", "denoise_step", "step_scheduler")  # methods of the engine's step execution
 ARCHITECTURE = "actor_rollout_ref.model.architecture"
@@ -50,7 +50,7 @@ _DEFAULT = re.compile(r"(?m)^trainer:\n(?:[ #].*\n|\n)*?  use_v1: *(\w+)")
 
 
 class Package:
-    """A folder below ``verl_omni/pipelines`` that brings a model.
+    """A folder below ``verl_omni/pipelines`` that integrates a model.
 
     Args:
         project: the tree.
@@ -78,7 +78,7 @@ class Package:
 
     @property
     def resolved(self) -> bool:
-        """Whether every file could be parsed, so that what is not found is not there."""
+        """Whether every file could be parsed, so that a name that is not found does not exist."""
         return all(file.problem is None for file in self.files)
 
     @cached_property
@@ -105,8 +105,8 @@ class Package:
     def written_files(self) -> list[PythonFile]:
         """Its files without the one that defines the ported denoiser.
 
-        What stands there runs in the rollout as well. A rule about style, speed or care of code that a person wrote
-        does not look into it; `verify` compares what it computes.
+        That file holds code of the rollout. Rules about style, speed or care of handwritten code do not apply to it;
+        `verify` compares what it computes.
         """
         entry = self.facts.text("port", "entry")
         return [file for file in self.files if entry is None or not any(cls.name == entry for cls in file.classes)]
@@ -115,7 +115,7 @@ class Package:
         """Return its classes that certainly have one of the ancestors, by name (see `ClassModel.derives_from`)."""
         return [cls for cls in self.classes if cls.derives_from(*bases)]
 
-    # Registrations and the classes that play a part
+    # Registrations and the classes of the integration
 
     @cached_property
     def registrations(self) -> list[Registration]:
@@ -123,7 +123,7 @@ class Package:
         return [found for file in self.files for found in registrations(file)]
 
     def mentions(self, text: str) -> bool:
-        """Whether a text stands in one of its files; cheap, nothing is parsed."""
+        """Whether one of its files contains a text; nothing is parsed."""
         return any(text.encode() in file.data for file in self.files)
 
     def registered(self, side: str) -> list[Registration]:
@@ -132,12 +132,12 @@ class Package:
 
     @cached_property
     def training_adapters(self) -> list[ClassModel]:
-        """Classes registered for training, and those that could be: heirs of the base that no other inherits."""
+        """Classes registered for training, and subclasses of the base that no other class inherits."""
         return self._adapters("training", self.deriving("DiffusionModelBase"))
 
     @cached_property
     def rollout_adapters(self) -> list[ClassModel]:
-        """Classes registered for rollout, and heirs of upstream pipelines that no other inherits."""
+        """Classes registered for rollout, and subclasses of upstream pipelines that no other class inherits."""
         heirs = [cls for cls in self.classes if any(_is_upstream_pipeline(name) for name in cls.external)]
         return self._adapters("rollout", heirs)
 
@@ -149,8 +149,8 @@ class Package:
 
     @cached_property
     def training_module(self) -> ClassModel | None:
-        """The module that is trained: what ``build_module`` returns, else the only heir of the base that is not a heir
-        of another; None where that is not certain."""
+        """The trained module: the class that ``build_module`` returns, else the only root of the base's subclasses;
+        None where that is not certain."""
         built = {cls for adapter in self.training_adapters if (cls := self.built_module(adapter)) is not None}
         if len(built) == 1:
             return built.pop()
@@ -171,7 +171,7 @@ class Package:
 
     @cached_property
     def config_class(self) -> ClassModel | None:
-        """Configuration of the training module: what its ``__init__`` takes, else what ``from_pretrained`` makes."""
+        """Configuration class of the training module: what ``__init__`` takes, else what ``from_pretrained`` makes."""
         module = self.training_module
         if module is None:
             return None
@@ -200,8 +200,8 @@ class Package:
 
     @cached_property
     def is_non_diffusers(self) -> bool:
-        """Whether it loads its module itself: it has an heir of ``NonDiffusersModelBase``, names that base, or
-        overrides ``build_module`` with something that returns a module."""
+        """Whether it loads its module itself: it subclasses or names ``NonDiffusersModelBase``, or overrides
+        ``build_module`` with a method that returns a module."""
         if self.deriving("NonDiffusersModelBase") or any(b"NonDiffusersModelBase" in file.data for file in self.files):
             return True
         for adapter in self.training_adapters:
@@ -213,12 +213,12 @@ class Package:
 
     @cached_property
     def algorithms(self) -> list[str]:
-        """Algorithms it is registered for, as far as they are plain."""
+        """Algorithms it is registered for, as far as the text tells."""
         return list(dict.fromkeys(r.algorithm for r in self.registrations if isinstance(r.algorithm, str)))
 
     @cached_property
     def objective(self) -> Objective | None:
-        """How it is trained, from the name of its algorithm; None where that says nothing."""
+        """How it is trained, from the name of its algorithm; None where the name does not tell."""
         kinds: set[Objective] = set()
         for algorithm in self.algorithms:
             if algorithm.endswith(POLICY_GRADIENT):
@@ -231,7 +231,7 @@ class Package:
 
     @cached_property
     def forward_functions(self) -> list[FunctionModel]:
-        """Functions and methods that the training module's ``forward`` gets to, sub-modules' ``forward`` included."""
+        """Functions and methods that the training module's ``forward`` reaches, sub-modules' ``forward`` included."""
         module = self.training_module
         start = module.method("forward") if module is not None else None
         return reachable(start, module) if start is not None else []
@@ -245,8 +245,8 @@ class Package:
         """Return the keys of the two dictionaries that ``prepare_model_inputs`` returns.
 
         Returns:
-            ``(positive, negative)``; each None where its keys are not plain or it is ``None``; keys that any
-            ``return`` gives. None where the adapter has no such method, or one ``return`` is not a plain pair.
+            ``(positive, negative)``, with the keys of every ``return``; each None where its keys are unknown or it is
+            ``None``. None where the adapter has no such method, or one ``return`` is no pair.
         """
         method = adapter.method("prepare_model_inputs")
         values = returned(method) if method is not None else []
@@ -260,13 +260,13 @@ class Package:
 
     @cached_property
     def architectures(self) -> list[str]:
-        """Architecture strings it is registered under, as far as they are plain."""
+        """Architecture strings it is registered under, as far as the text tells."""
         return list(dict.fromkeys(r.architecture for r in self.registrations if isinstance(r.architecture, str)))
 
     @cached_property
     def indexed(self) -> bool:
-        """Whether it is registered under a name that the checkpoint gives: that of its upstream pipeline, or, where it
-        samples by itself or step by step, one that is not an ``Omni…`` of the guide."""
+        """Whether it is registered under the class name that the checkpoint states: that of its upstream pipeline, or,
+        for an adapter with its own loop or steps, a name other than the ``Omni…`` names of the guide."""
         upstream = [name for adapter in self.rollout_adapters for name in adapter.external]
         names = {name.rpartition(".")[2] for name in upstream if name.startswith("vllm_omni.")}
         own = [a for a in self.rollout_adapters if not names or any(a.method(step) is not None for step in STEPS)]
@@ -320,7 +320,7 @@ class Package:
         override = script.override(ALGORITHM)
         if override is not None and isinstance(override.value, str):
             others = [p for p in self.project.packages if p.model_name == self.model_name and p is not self]
-            # With no other package for the model, a wrong algorithm is a mistake in a script of this package.
+            # Without another package for the model, a wrong algorithm is a mistake in a script of this package.
             return override.value in self.algorithms or not others
         squeezed = [algorithm.replace("_", "") for algorithm in self.algorithms] or [
             self.name[len(self.model_name) :].replace("_", "")
@@ -349,7 +349,7 @@ class Package:
         return bool(self.scripts) and all(self.starts_v1(script) is False for script in self.scripts)
 
     def starts_v1(self, script: ShellScript) -> bool | None:
-        """Whether a script trains with v1; None where it starts no trainer that the text shows.
+        """Whether a script trains with v1; None where the text shows no trainer.
 
         ``main_…_v1`` falls back to v0 where ``trainer.use_v1`` is false, in the script or in the checkout's
         configuration.
@@ -369,7 +369,7 @@ class Package:
 
     @cached_property
     def preprocessors(self) -> list[PythonFile]:
-        """Python scripts that make the data: those that its launch scripts, their README or e2e scripts name."""
+        """Data scripts in Python that its launch scripts, their README or its e2e scripts name."""
         project = self.project
         candidates = [
             path
@@ -435,7 +435,7 @@ class Project(Resolution):
 
     Args:
         tree: where the files are.
-        alone: the tree is only a package; what a checkout has around it is not there.
+        alone: the tree is only a package, without a checkout around it.
     """
 
     def __init__(self, tree: Tree, *, alone: bool = False) -> None:
@@ -464,7 +464,7 @@ class Project(Resolution):
 
     @property
     def complete(self) -> bool:
-        """Whether a whole checkout is there: what is absent is really missing."""
+        """Whether the tree is a whole checkout, so that an absent file is really missing."""
         return not self.alone and not self.rendered and self.tree.exists(REGISTRY)
 
     def files(self, folder: str, suffix: str = "") -> list[str]:

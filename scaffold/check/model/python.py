@@ -1,4 +1,4 @@
-"""Python of the tree: files, functions, classes, what names and plain expressions mean. Nothing of it is executed."""
+"""Python of the tree: files, functions, classes, the meaning of names and constant expressions. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scaffold.source.plain import Plain
 from scaffold.source.syntax import without_docstring
 from scaffold.source.values import UNKNOWN, External, UndecidedError, Unknown
 
-LARGEST = 20_000_000  # bytes; more is not a source that a person wrote
+LARGEST = 20_000_000  # bytes; nobody writes a larger source
 
 
 class UnparsableError(Exception):
@@ -51,7 +51,7 @@ class PythonFile(SourceFile):
 
     @cached_property
     def encoding(self) -> str:
-        """What a byte-order mark or a coding comment says, UTF-8 otherwise."""
+        """The encoding that a byte-order mark or a coding comment states, else UTF-8."""
         try:
             return tokenize.detect_encoding(io.BytesIO(self.data).readline)[0]
         except SyntaxError as error:
@@ -176,11 +176,11 @@ class PythonFile(SourceFile):
         return {function.node: function for function in self.all_functions}
 
     def qualified(self, node: ast.AST) -> str | None:
-        """Return the absolute dotted name of ``a.b.c`` as imports make it; see `Resolution.qualified`."""
+        """Return the absolute dotted name of ``a.b.c``; see `Resolution.qualified`."""
         return self.project.qualified(self, node)
 
     def value(self, node: ast.expr) -> object:
-        """Return the value of an expression, or `UNKNOWN`; see `scaffold.check.model.python`."""
+        """Return the value of an expression, or `UNKNOWN`; see `evaluate`."""
 
         return evaluate(self, node)
 
@@ -223,7 +223,7 @@ class PythonFile(SourceFile):
 @lru_cache(maxsize=64)
 def _tree(text: str) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes are the linter's of the repository
+        warnings.simplefilter("ignore")  # invalid escapes are for the linter of the repository
         return parse(text)
 
 
@@ -274,7 +274,7 @@ class FunctionModel:
 
     @cached_property
     def bound(self) -> str | None:
-        """Name of the first parameter where Python fills it in (``self``, ``cls``); None for plain functions."""
+        """Name of the first parameter where Python passes it (``self``, ``cls``); None for functions."""
         if self.cls is None or "staticmethod" in self.decorators:
             return None
         arguments = [*self.node.args.posonlyargs, *self.node.args.args]
@@ -579,7 +579,7 @@ _CHANGING = {
 
 
 class Resolution(ABC):
-    """Resolves names; what holds the files says which there are."""
+    """Resolves names across files; a subclass provides the files."""
 
     def __init__(self) -> None:
         self._changed: dict[PythonFile, frozenset[str]] = {}
@@ -695,7 +695,7 @@ class Resolution(ABC):
         return cls.method(method) if cls is not None else None
 
     def changed_names(self, file: PythonFile) -> frozenset[str]:
-        """Return names whose value is changed in place somewhere in the file (``x[k] = v``, ``x.append(…)``)."""
+        """Return names whose value the file changes in place (``x[k] = v``, ``x.append(…)``)."""
         if file not in self._changed:
             self._changed[file] = frozenset(_changed(file))
         return self._changed[file]
@@ -791,7 +791,7 @@ def _named(run: Interpreter, node: ast.Name | ast.Attribute, frame: Frame) -> An
     other, binding = found
     if binding.kind != "variable" or binding.value is None:
         return UNKNOWN
-    # Something may be put into the container after its definition.
+    # The container may change after its definition.
     if any(name in project.changed_names(other) for name, bound in other.names.items() if binding in bound):
         return UNKNOWN
     return run.evaluate(binding.value, _frame(other))
@@ -817,7 +817,7 @@ def _not_read(run: Interpreter, node: ast.expr, frame: Frame) -> Any:
 
 
 class _Text(Plain):
-    """Python's own values, of names as they are bound where they stand: nothing is executed."""
+    """Python values, with names resolved by their bindings; nothing is executed."""
 
     handlers: Mapping[type[ast.AST], Handler] = {
         ast.Name: _named,

@@ -13,10 +13,10 @@ _MOST = 400
 
 
 def reachable(start: FunctionModel, receiver: ClassModel | None = None) -> list[FunctionModel]:
-    """Return ``start`` and every function of the tree that it can get to, in the order of discovery.
+    """Return ``start`` and every function of the tree that it can reach, in order of discovery.
 
-    Calls, functions handed on as arguments, constructors, and the ``forward`` of sub-modules built by ``nn.Module``
-    classes on the way are followed.
+    Calls, functions passed as arguments, constructors, and the ``forward`` of sub-modules that ``nn.Module`` classes
+    build are followed.
 
     Args:
         start: where to begin.

@@ -27,7 +27,7 @@ class Registration(NamedTuple):
         cls: the class; None where it cannot be resolved.
         call: the call of ``register``.
         file: where it stands.
-        architecture, algorithm: the values, `UNKNOWN` where they are not plain; None where not given.
+        architecture, algorithm: the values, `UNKNOWN` where the text does not tell; None where not given.
         architecture_node, algorithm_node: where they are written; None where not given.
     """
 
@@ -42,7 +42,7 @@ class Registration(NamedTuple):
 
 
 def may_be_registered(cls: ClassModel) -> bool:
-    """Whether a decorator of the package's own stands over a class, which may do anything: ``@for_training("Toy")``."""
+    """Whether a decorator of the package itself may register the class: ``@for_training("Toy")``."""
     heads = [item.func if isinstance(item, ast.Call) else item for item in cls.node.decorator_list]
     names = [cls.file.qualified(head) for head in heads]
     return any(name is None or (name.startswith("verl_omni.") and not name.endswith(".register")) for name in names)
@@ -73,7 +73,7 @@ def _registration(file: PythonFile, call: ast.Call, cls: ClassModel | None) -> I
 
 
 def takes_algorithm(project: Resolution, base: str) -> bool:
-    """Whether a base class's ``register`` takes an algorithm; as in releases where the tree does not say."""
+    """Whether a base class's ``register`` takes an algorithm; True where the tree has no such class."""
     file = project.python("verl_omni/pipelines/model_base.py")
     cls = file.find_class(base) if file is not None else None
     method = cls.method("register") if cls is not None else None

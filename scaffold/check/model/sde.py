@@ -89,7 +89,7 @@ def _every_option(side: Side) -> Iterator[tuple[str, Option]]:
 
 
 def of_window(words: set[str]) -> bool:
-    """Whether names and strings speak of the SDE window."""
+    """Whether names and strings mention the SDE window."""
     return any("window" in word.lower() for word in words)
 
 
@@ -196,16 +196,16 @@ def _appends(side: Side) -> dict[tuple[bool, str], list[tuple[FunctionModel, ast
     return answer
 
 
-# What differs from request to request.
+# Values that differ between requests.
 _REQUEST = {"seed", "request_id", "request_ids", "req_id", "generator", "prompt", "prompts", "prompt_token_ids"}
-# What differs from rank to rank, and from step to step of a training not at all.
+# Values that differ between ranks and stay the same over training steps.
 _RANKS = {"LOCAL_RANK", "RANK", "get_rank", "local_rank", "rank", "get_local_rank", "get_tensor_model_parallel_rank"}
 _CHANGING = {"hash", "id", "time.time", "time.time_ns", "time.monotonic", "uuid.uuid4", "os.getpid", "os.urandom"}
 
 
 def of_request(found: Origin) -> bool:
-    """Whether something that differs from request to request goes into a value."""
-    # Upstream keeps a request's generator under a key that it has a constant for.
+    """Whether a value depends on something that differs between requests."""
+    # Upstream names the key of a request's generator by a constant.
     if any(name.isupper() and "GENERATOR" in name for name in found.names):
         return True
     if found.strings & _REQUEST or found.attributes & (_REQUEST - {"seed"}):
@@ -219,5 +219,5 @@ def of_request(found: Origin) -> bool:
 
 
 def of_rank(found: Origin) -> bool:
-    """Whether the rank of the process goes into a value."""
+    """Whether a value depends on the rank of the process."""
     return bool(found.words & _RANKS)

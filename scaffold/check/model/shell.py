@@ -1,6 +1,6 @@
-"""Shell scripts, read honestly: words with their quotes, ``key=value`` overrides, variables set once.
+"""Shell scripts: words with their quotes, ``key=value`` overrides, variables that are set once.
 
-Nothing is expanded but plain variables that the script sets exactly once; every other value is `UNKNOWN`.
+Only variables that the script sets exactly once are expanded; every other value is `UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _HERE = re.compile(
 
 
 class Override:
-    """A ``key=value`` that a script gives the trainer.
+    """A ``key=value`` argument of the trainer.
 
     Args:
         script: the script.
-        word: the word that says it.
+        word: the word that holds it.
         match: `OVERRIDE` in the word's text.
 
     Attributes:
@@ -53,7 +53,7 @@ class Override:
 
     @cached_property
     def value(self) -> Any:
-        """The value with the script's own variables filled in, `UNKNOWN` where those are not plain."""
+        """The value with the script's own variables filled in, `UNKNOWN` where those are unknown."""
         return self._script.expand(self._word, self._start)
 
     @cached_property
@@ -69,13 +69,13 @@ class Override:
 
 
 class Preset(NamedTuple):
-    """A setting of the Hydra configuration that a script starts from; see `Override`, whose place it takes.
+    """A setting of the Hydra configuration that a script starts from, with the interface of `Override`.
 
     Attributes:
         key: as in an override.
         raw, value, usual: the value as an override writes it.
         span, value_span: the word of the script that names the configuration.
-        prefix: what is in a configuration needs no place in another.
+        prefix: ``++``, since the key need not exist in another configuration.
     """
 
     key: str
@@ -104,7 +104,7 @@ class PathMention(NamedTuple):
 
     Attributes:
         text: as written, without quotes; variables unexpanded.
-        path: from the root of the tree; None where that is not plain from the text.
+        path: from the root of the tree; None where the text does not tell.
         span: where the word stands.
     """
 
@@ -173,7 +173,7 @@ class ShellScript(SourceFile):
         return {item.key: item for item in self.overrides}
 
     def behind(self, text: str) -> str:
-        """Return a text, or what the variable is set to that the text is; variables in that stay as they are."""
+        """Return a text, or the value of the variable that it names; variables in that value stay as they are."""
         alone = _ALONE.fullmatch(text)
         words = self.variables.get(alone[1], []) if alone is not None else []
         match = _ASSIGNMENT.match(words[0].text) if len(words) == 1 else None
@@ -193,7 +193,7 @@ class ShellScript(SourceFile):
         return found
 
     def _path(self, value: str) -> str | None:
-        """Return the path from the root of the tree that a value names; None where that is not plain."""
+        """Return the path from the root of the tree that a value names; None where the text does not tell."""
         here = _HERE.match(value)
         if here:
             return _normal(f"{self.folder}/{value[here.end() :]}")

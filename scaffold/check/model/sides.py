@@ -1,4 +1,4 @@
-"""The two sides of an integration: the functions that each adapter gets to, and who calls them."""
+"""The two sides of an integration: the functions that its adapters reach, and the calls of each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Side:
         self.callers: dict[FunctionModel, list[tuple[FunctionModel, ast.Call]]] = {}
         self._called: dict[ast.Call, FunctionModel | None] = {}
         self._named: dict[str, list[tuple[FunctionModel, ast.Call]]] | None = None
-        # What the modules that answer questions about a side have found out; they know the types.
+        # Cache of other modules that analyse a side; they know the types.
         self.answers: dict[Any, Any] = {}
         self._receivers: dict[FunctionModel, ClassModel | None] = {}
         self.functions = self._collect()

@@ -1,4 +1,4 @@
-"""One file of the tree that is checked: bytes, text, lines, also of one of which only a patch shows lines."""
+"""A file of the checked tree: bytes, text and lines, also where only a patch shows lines of it."""
 
 from __future__ import annotations
 
@@ -79,8 +79,7 @@ class SourceFile:
     Args:
         path: POSIX path below the root of the tree.
         data: its bytes.
-        patched: what a patch beside the tree says of the file, where the text comes out of it: findings are shown
-            there.
+        patched: the lines of a patch beside the tree, where the text comes from it; findings are shown there.
     """
 
     def __init__(self, path: str, data: bytes, patched: PatchedFile | None = None) -> None:
@@ -168,7 +167,7 @@ class SourceFile:
         return ("+" if self._patched.added[self._patched.at(number)] else " ") + self.line(number)
 
     def span_of_line(self, number: int) -> Span:
-        """Return the span of line ``number`` without its indentation."""
+        """Return the span of line ``number`` without indentation."""
         text = self.line(number)
         start = len(text) - len(text.lstrip()) + 1
         return Span(number, start, number, max(len(text.rstrip()), start) + 1)

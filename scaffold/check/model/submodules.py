@@ -1,7 +1,7 @@
 """What a module builds in its methods: sub-modules, parameters, elements of containers.
 
 Helper functions, local lists that a loop fills, and registries of the tree are followed. A container element that the
-text does not give is ``unknown``.
+text does not tell is ``unknown``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Built(NamedTuple):
 
     Attributes:
         file: where it stands.
-        call: the call that builds it; None where the text does not give one.
+        call: the call that builds it; None where the text shows none.
         path: names below the attribute, of the containers that it lies in: ``("net", "{n}")``.
         cls: its class, where that is of the tree.
         qualified: dotted name of its class, where that resolves (``torch.nn.Linear``).
@@ -63,9 +63,9 @@ class Submodule:
 
 
 def submodules(cls: ClassModel) -> list[Submodule]:
-    """Return what a class assigns to ``self.name`` by calls; elements of containers each for themselves.
+    """Return the objects that a class builds by calls and assigns to ``self.name``; container elements one by one.
 
-    Anything that is built counts, parameters and plain objects too; the caller looks at ``qualified``.
+    Parameters and other objects count too; the caller tells them by ``qualified``.
     """
     # Trees with one text share its nodes, and what a name stands for differs between them.
     known = cls.file.project.submodules
@@ -136,7 +136,7 @@ def _is_self(node: ast.expr, method: FunctionModel) -> bool:
 
 
 def texts_of(file: PythonFile, value: ast.expr) -> list[str] | None:
-    """Return the texts that an expression is in turn, of a variable of a loop over what is written out, too."""
+    """Return the strings that an expression takes: one for each turn of a loop over literals whose variable it is."""
     plain = file.value(value)
     if isinstance(plain, str):
         return [plain]
@@ -165,7 +165,7 @@ def _filled(value: ast.expr, turn: object) -> str:
     return str(turn)
 
 
-# What is put into a container: values of a list, entries of a mapping, or one value under a name (None: in a list).
+# An addition to a container: values of a list, entries of a mapping, or one value under a name (None: in a list).
 Put = tuple[str, ast.expr, ast.expr | None]
 
 
@@ -353,9 +353,9 @@ _HOPS = 6
 
 
 def alternatives(file: PythonFile, call: ast.Call, hops: int = 0) -> list[ClassModel]:
-    """Return the classes one of which a call makes, ``BLOCKS[kind](…)`` or ``BLOCKS.build(kind)``.
+    """Return the classes that a call may instantiate: ``BLOCKS[kind](…)`` or ``BLOCKS.build(kind)``.
 
-    Empty where the tables are not plain.
+    Empty where the text does not tell them.
     """
     if hops > _HOPS:
         return []
@@ -398,9 +398,9 @@ def _method(file: PythonFile, function: ast.expr) -> FunctionModel | None:
 
 
 def _classes(file: PythonFile, table: ast.expr, key: object = None) -> list[ClassModel]:
-    """Return the classes of a table: the values that are written down, and what is registered with it.
+    """Return the classes of a table: its literal values, and classes registered with it.
 
-    With a key that the text gives, classes that a decorator registers under another one are left out.
+    With a known key, classes that a decorator registers under another key are left out.
     """
     name, where, value = _table(file, table)
     if where is None:

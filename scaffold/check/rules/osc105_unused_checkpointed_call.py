@@ -30,7 +30,7 @@ FLAG = "_supports_gradient_checkpointing"
 
 
 def check(package: Package) -> Hits:
-    """Look for a checkpointed call in everything that ``forward`` gets to."""
+    """Look for a checkpointed call in everything that ``forward`` reaches."""
     module = package.training_module
     flag = module.attribute(FLAG) if module is not None else None
     forward = module.method("forward") if module is not None else None

@@ -29,7 +29,7 @@ _HARMLESS = {"len", "print", "list", "sorted", "set", "str", "tuple"}
 
 
 def check(package: Package) -> Hits:
-    """Look at every call and at what becomes of its answer."""
+    """Look at every call and at the use of its result."""
     for function in package.functions:
         for call in function.calls:
             if isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict":
@@ -41,7 +41,7 @@ def check(package: Package) -> Hits:
 
 
 def _unchecked(function: FunctionModel, call: ast.Call) -> str | None:
-    """Return which of the two lists leads to no exception; None where both do, or that is not plain."""
+    """Return which of the two lists leads to no exception; None where both do, or the text does not tell."""
     statement = function.file.index.parent(call)
     if isinstance(statement, ast.Expr):
         return "missing and unexpected"

@@ -33,7 +33,7 @@ _MODULES = ("np", "math", "F", "torch")
 
 
 def check(package: Package) -> Hits:
-    """Look at all code that ``forward`` gets to, except what builds modules, and what is ported from upstream.
+    """Look at all code that ``forward`` reaches, except what builds modules, and what is ported from upstream.
 
     What the ported denoiser reads back it reads back in the rollout, too; `verify` counts the places.
     """

@@ -28,7 +28,7 @@ _DYNAMIC = {"getattr", "children", "named_children", "modules", "named_modules",
 
 
 def check(package: Package) -> Hits:
-    """Look for every sub-module and parameter in the code that ``forward`` gets to."""
+    """Look for every sub-module and parameter in the code that ``forward`` reaches."""
     module = package.training_module
     if module is None or not module.resolved:
         return

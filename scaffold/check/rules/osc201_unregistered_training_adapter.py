@@ -1,4 +1,4 @@
-"""The training adapter is not registered for training, or what is registered is not training adapter.
+"""The training adapter is not registered for training, or what is registered is no training adapter.
 
 The engine looks the adapter up by architecture and algorithm. A class without ``@DiffusionModelBase.register(…)`` is
 never found; the run stops with the list of the registered ones. A registered class that does not inherit the base
@@ -27,7 +27,7 @@ BASES = ("DiffusionModelBase", "DiffusionI2IModelBase")
 
 
 def check(package: Package) -> Hits:
-    """Compare the heirs of the base with the registrations."""
+    """Compare the subclasses of the base with the registrations."""
     registered = package.registered("training")
     for adapter in package.training_adapters:
         if not any(registration.cls == adapter for registration in registered) and adapter.derives_from(*BASES):

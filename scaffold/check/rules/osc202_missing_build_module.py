@@ -33,7 +33,7 @@ _BASE = "verl_omni/pipelines/model_base.py"
 
 
 def check(package: Package) -> Hits:
-    """Look at what ``build_module`` returns, and whether it gets to code that loads."""
+    """Look at what ``build_module`` returns, and whether it reaches code that loads."""
     for adapter in package.training_adapters:
         method = adapter.method("build_module")
         if method is None or method.file.path == _BASE:

@@ -26,7 +26,7 @@ HELP = 'decorate the class with @VllmOmniPipelineBase.register("<architecture>",
 
 
 def check(package: Package) -> Hits:
-    """Compare the heirs of upstream pipelines with the registrations."""
+    """Compare the subclasses of upstream pipelines with the registrations."""
     registered = package.registered("rollout")
     if not any(registration.cls is None for registration in registered):
         for adapter in package.rollout_adapters:

@@ -48,7 +48,7 @@ def check(package: Package) -> Hits:
 
 
 def _is_pipeline(cls: ClassModel) -> bool:
-    """Whether a class is a pipeline by itself: an heir of verl-omni's base, or a module that samples and loads."""
+    """Whether a class is a pipeline by itself: a subclass of verl-omni's base, or a module that samples and loads."""
     asked = [function for method in cls.methods.values() for function in method.calls if _asks_above(function)]
     module = cls.derives_from("torch.nn.Module", "nn.Module") and cls.method("load_weights") and cls.method("forward")
     return not asked and bool(cls.derives_from("VllmOmniPipelineBase") or module)

@@ -47,7 +47,7 @@ def check(package: Package) -> Hits:
 
 
 def _batched(function: FunctionModel, value: ast.expr, hops: int = 8) -> bool | None:
-    """Whether a tensor gets a batch dimension: True, False where a parameter goes through, None if not plain."""
+    """Whether a tensor gets a batch dimension: True, False where a parameter goes through, None if the text does not tell."""
     if not hops:
         return None
     if isinstance(value, ast.Subscript):

@@ -33,7 +33,7 @@ _PROMPT = {"prompt", "prompts", "prompt_embeds", "prompt_ids", "input_ids"}
 
 
 def check(package: Package) -> Hits:
-    """Look at what ``forward`` gets to before the upstream pipeline takes over."""
+    """Look at what ``forward`` reaches before the upstream pipeline takes over."""
     side = side_of(package, "rollout")
     for adapter in side.adapters:
         forward = adapter.method("forward")

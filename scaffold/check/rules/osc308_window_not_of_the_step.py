@@ -34,7 +34,7 @@ _GLOBAL = ("random.", "numpy.random.", "torch.rand")
 
 
 def check(package: Package) -> Hits:
-    """Look at every draw that has to do with the window."""
+    """Look at every random draw for the window."""
     side = side_of(package, "rollout")
     for function in side.functions:
         for call in function.calls:
@@ -55,7 +55,7 @@ def _for_window(side: Side, function: FunctionModel, call: ast.Call) -> bool:
 
 
 def _from(side: Side, function: FunctionModel, call: ast.Call) -> str | None:
-    """Return from what a call draws, where that is not the training step."""
+    """Return the source that a call draws from, where that is not the training step."""
     name = function.file.qualified(call.func) or ""
     seeds: list[ast.expr | None] = [keyword_of(call, "generator")]
     if not name.startswith(_GLOBAL) and isinstance(call.func, ast.Attribute):

@@ -78,7 +78,7 @@ def _handed(function: FunctionModel) -> Iterator[tuple[ast.expr | ast.stmt, ast.
 
 
 def _offset(side: Side, function: FunctionModel, value: ast.AST, hops: int = 5) -> int | None:
-    """Return what is added to a number of steps; None where that is not plain."""
+    """Return what is added to a number of steps; None where the text does not tell."""
     if not hops:
         return None
     if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):

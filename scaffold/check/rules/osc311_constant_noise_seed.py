@@ -44,7 +44,7 @@ def check(package: Package) -> Hits:
 
 
 def _of_prompt_alone(seed: Origin) -> bool:
-    """Whether the prompt goes into a seed, and nothing that differs between two requests for it."""
+    """Whether a seed depends on the prompt, and on nothing that differs between two requests for it."""
     read = seed.strings | seed.attributes
     return seed.complete and bool(read & _PROMPT) and not (read & _REQUEST or seed.words & {"global_steps"})
 

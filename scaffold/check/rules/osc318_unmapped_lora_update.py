@@ -66,7 +66,7 @@ def check(package: Package) -> Hits:
 
 
 def _keeps_targets(package: Package, loader: FunctionModel, adapter: ClassModel) -> bool:
-    """Whether no pattern of the renaming fits a module that any script puts LoRA on; no where that is not plain."""
+    """Whether no pattern of the renaming fits a module that any script puts LoRA on; no where the text does not tell."""
     module = package.training_module
     scripts = package.scripts
     given = [item for script in scripts if (item := script.override(f"{MODEL}target_modules")) is not None]

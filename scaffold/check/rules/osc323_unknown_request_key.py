@@ -39,7 +39,7 @@ _REQUESTS = "verl_omni/pipelines/rollout_request.py"  # where v0.3.0 and later b
 
 
 def check(package: Package) -> Hits:
-    """Look for keys that are nearly those of a request, where the right one is read nowhere."""
+    """Look for keys close to those of a request, where the right key is read nowhere."""
     if not any(package.mentions(word) for word in ("req", "prompts", "extra_args")):
         return
     side = side_of(package, "rollout")

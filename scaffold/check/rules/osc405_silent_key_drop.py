@@ -30,7 +30,7 @@ _CONFIGURATION = re.compile(r"\b(config|cfg|kwargs|signature|fields|to_dict)\b")
 
 
 def check(package: Package) -> Hits:
-    """Look at the functions that loading gets to."""
+    """Look at the functions that loading reaches."""
     tables = {table.name for table in key_tables(package)}
     written = package.written_files
     for function in loading_functions(package):

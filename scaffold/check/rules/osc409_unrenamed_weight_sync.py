@@ -31,7 +31,7 @@ _CUTTING = ("removeprefix", "replace", "partition", "sub")
 
 
 def check(package: Package) -> Hits:
-    """Look for what becomes of the names in ``load_weights``, where loading renames them."""
+    """Look at the names that ``load_weights`` passes on, where loading renames them."""
     tables = {table.name for table in key_tables(package) if any(r.target not in (None, r.source) for r in table.rows)}
     renaming = next((f for f in loading_functions(package) if _renames(f, tables)), None)
     if renaming is None or renaming.file not in package.files:

@@ -92,7 +92,7 @@ def _imported(package: Package, init: PythonFile, cls: ClassModel) -> bool:
 
 
 def _listed(init: PythonFile) -> tuple[ast.expr, list[str]] | None:
-    """Return the expression of ``__all__`` and its names, None where they are not plain."""
+    """Return the expression of ``__all__`` and its names, None where the text does not tell."""
     bindings = init.names.get("__all__", [])
     if len(bindings) != 1 or bindings[0].value is None or "__all__" in init.project.changed_names(init):
         return None

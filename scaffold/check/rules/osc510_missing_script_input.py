@@ -35,7 +35,7 @@ _READ = r"(?:^|/)([\w.-]+\.parquet)$"
 TOP = ("examples/", "tests/", "verl_omni/", "scripts/")
 
 
-_OPEN = "\0"  # stands for what is not known
+_OPEN = "\0"  # marks an unknown part
 _MOST = 32
 _JOINING = {"os.path.join", "posixpath.join", "pathlib.Path", "pathlib.PurePath", "os.fspath", "str"}
 
@@ -148,7 +148,7 @@ PASSING = (
 
 
 def _file_names(file: PythonFile, value: ast.expr) -> set[str] | None:
-    """Return the names that the file behind a path may have; None where they are not plain."""
+    """Return the names that the file behind a path may have; None where the text does not tell."""
     texts = _texts(file, value, 8)
     names = {text.rpartition("/")[2] for text in texts}
     return None if not names or any(_OPEN in name or not name for name in names) else names

@@ -60,7 +60,7 @@ def _links(project: Project) -> dict[str, str]:
 
 
 def _listed(package: Package, link: str) -> bool:
-    """Whether the index names a link; an index that cannot be read is taken to.
+    """Whether the index names a link; True where the index cannot be read.
 
     What ``new`` wrote has a patch, which brings the line where the release has such an index.
     """

@@ -62,7 +62,7 @@ def check(package: Package) -> Hits:
 
 
 def _runs_something(script: ShellScript) -> bool:
-    """Whether a trainer may be started in a way that is not plain: a module or program in a variable."""
+    """Whether a trainer may be started in a way that the text does not show: a module or program in a variable."""
     for at, word in enumerate(script.words):
         behind = script.words[at + 1 :]
         if word.text in ("torchrun", "exec") or "main_" in word.text:

@@ -33,7 +33,7 @@ def check(package: Package) -> Hits:
 
 
 def _options(file: PythonFile) -> tuple[set[str], set[str]] | None:
-    """Return the options of a script and the required ones; None where they are not plain."""
+    """Return the options of a script and the required ones; None where the text does not tell."""
     known, required = {"--help"}, set()
     parsers = 0
     for call in file.index.nodes(ast.Call):

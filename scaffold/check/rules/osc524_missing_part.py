@@ -88,7 +88,7 @@ _ELSEWHERE = {"rollout": ("diffuse", "post_decode", "denoise_step", "step_schedu
 
 
 def check(package: Package) -> Hits:
-    """Go through the table, and look for the script that makes the data."""
+    """Check every part of the table, and look for the data script."""
     for part in PARTS:
         if part.objective not in (None, package.objective):
             continue

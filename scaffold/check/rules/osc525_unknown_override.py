@@ -57,7 +57,7 @@ def check(package: Package) -> Hits:
 
 
 def _configuration(package: Package, script: ShellScript) -> SourceFile | None:
-    """Return the one configuration that a script starts from; None where that is not plain."""
+    """Return the one configuration that a script starts from; None where the text does not tell."""
     words = [word.text for word in script.words]
     entries = {match[1] for word in words if (match := _ENTRY.match(word))}
     if len(entries) != 1 or any(map(_GROUP.match, words)) or (script.configuration and not script.presets):

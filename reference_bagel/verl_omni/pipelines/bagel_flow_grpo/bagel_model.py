@@ -23,7 +23,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-import torch
 import torch.nn as nn
 from torch import Tensor
 
@@ -41,7 +40,7 @@ from verl_omni.pipelines.flow_grpo_runtime.sizes import (
     SavedSizes,
     lookup,
     read_json,
-    required,
+    required_sizes,
     section_or_file,
     token_id,
 )
@@ -95,26 +94,14 @@ class BagelTrainingConfig(SavedSizes):
 
     @classmethod
     def from_model_path(cls, model_path: str) -> BagelTrainingConfig:
-        """Read the sizes from a released checkpoint's configuration, or from what :meth:`save_pretrained` wrote.
-
-        Raises:
-            FileNotFoundError: there is no ``config.json``.
-            ValueError: a size that has no default upstream is missing.
-        """
+        """Read the sizes from a released checkpoint's configuration, or from what :meth:`save_pretrained` wrote."""
         root = read_json(model_path, "config.json")
         saved = cls.saved(root)
         if saved is not None:
             return saved
         text = section_or_file(model_path, root, "llm_config.json", "llm_config")
         return cls(
-            hidden_size=required(text, "hidden_size", "llm_config.json"),
-            intermediate_size=required(text, "intermediate_size", "llm_config.json"),
-            num_hidden_layers=required(text, "num_hidden_layers", "llm_config.json"),
-            num_attention_heads=required(text, "num_attention_heads", "llm_config.json"),
-            num_key_value_heads=required(text, "num_key_value_heads", "llm_config.json"),
-            vocab_size=required(text, "vocab_size", "llm_config.json"),
-            rms_norm_eps=required(text, "rms_norm_eps", "llm_config.json"),
-            rope_theta=required(text, "rope_theta", "llm_config.json"),
+            **required_sizes(text, "llm_config.json"),
             latent_patch_size=lookup(root, "latent_patch_size", 2),
             max_latent_size=lookup(root, "max_latent_size", 32),
             latent_channel=lookup(root, "vae_config.z_channels", 16),
@@ -134,16 +121,10 @@ class BagelMoTLayer(TwoStreamLayer):
 
 
 def timestep_features(timestep: Tensor) -> Tensor:
-    """Sinusoidal features of the noise level, cosines first.
+    """Features ``(B, 256)`` float32 of noise levels ``(B,)``.
 
     The adapter computes them before the module is called, because mixed-precision wrappers round every floating
     input of ``forward`` to bf16: the features bear that, the noise level itself does not.
-
-    Args:
-        timestep: ``(B,)`` noise levels.
-
-    Returns:
-        ``(B, 256)`` float32.
     """
     return sinusoidal_features(timestep.float(), 256, 10000.0)
 
@@ -182,24 +163,13 @@ class BagelForTraining(ComposedModule, NonDiffusersModelBase):
         latent_pos_ids: Tensor,
         text_attention_mask: Tensor | None = None,
     ) -> tuple[Tensor]:
-        """Predict the velocity of every latent token.
-
-        Args:
-            hidden_states: ``(B, N, patch_latent_dim)`` noisy latents.
-            timestep: ``(B,)`` noise levels in (0, 1], or ``(B, 256)`` :func:`timestep_features` of them.
-            text_token_ids: ``(B, L)`` ids padded on the right, or None for the unconditional branch.
-            latent_pos_ids: ``(B, N)`` indices into the position table.
-            text_attention_mask: ``(B, L)``, true at real tokens; None where no sample is padded.
-
-        Returns:
-            ``(velocity,)`` with velocity ``(B, N, patch_latent_dim)``.
-        """
-        batch, device = hidden_states.shape[0], hidden_states.device
-        ids = [] if text_token_ids is None else [text_token_ids]
-        text_length = ids[0].shape[1] if ids else 0
-        for marker in (self.config.start_of_image_id, self.config.end_of_image_id):
-            ids.append(torch.full((batch, 1), marker, device=device))
-        context = self.embed_tokens(torch.cat(ids, dim=1))
+        """Predict the velocity of every latent token; arguments and result as :class:`ComposedModule` says."""
+        device = hidden_states.device
+        tokens = self.with_markers(
+            text_token_ids, hidden_states, self.config.start_of_image_id, self.config.end_of_image_id
+        )
+        text_length = tokens.shape[1] - 2
+        context = self.embed_tokens(tokens)
 
         features = timestep_features(timestep) if timestep.ndim == 1 else timestep
         latents = self.vae2llm(hidden_states.to(context.dtype))

@@ -34,6 +34,18 @@ from .released import ReleasedWeights
 class ComposedModule(LoraFiles):
     """Goes before ``NonDiffusersModelBase``: loads a released checkpoint, and saves under its names.
 
+    ``forward`` of a package returns ``(velocity,)``, ``(B, N, patch_latent_dim)``, and takes
+
+    - ``hidden_states``: ``(B, N, patch_latent_dim)`` noisy latents;
+    - ``timestep``: ``(B,)`` noise levels in (0, 1], or ``(B, F)`` features of them;
+    - ``text_token_ids``: ``(B, L)`` ids padded on the right, or None for no text;
+    - ``text_attention_mask``: ``(B, L)``, true at real tokens; None where no sample is padded;
+    - ``latent_pos_ids``: ``(B, N)`` indices into the table of positions, or ``latent_positions``: ``(B, N, 2)`` row and
+      column of each latent;
+    - ``reference``: the image that is to be changed, of a model that edits; None without one;
+    - ``exact``: latents and noise levels in float32, of a model that predicts clean latents; needed where ``timestep``
+      is features.
+
     Attributes:
         config_class: dataclass of the model's sizes.
         weights: names and files of the checkpoint.
@@ -86,6 +98,14 @@ class ComposedModule(LoraFiles):
         elif name in state:
             # A released configuration may be stale here; the table itself decides, as it does in the rollout.
             config.max_latent_size = math.isqrt(state[name].shape[0])
+
+    def with_markers(self, text_token_ids: Tensor | None, latents: Tensor, *markers: int) -> Tensor:
+        """The ids of the text, then a column of each marker: ``(B, L + markers)``."""
+        batch, device = latents.shape[0], latents.device
+        ids = [torch.full((batch, 1), marker, device=device) for marker in markers]
+        if text_token_ids is not None:
+            ids.insert(0, text_token_ids)
+        return torch.cat(ids, dim=1) if ids else torch.zeros((batch, 0), dtype=torch.long, device=device)
 
     def layers_to_recompute(self: Any) -> Iterator[tuple[nn.Module, bool]]:
         """Each layer, and whether the backward pass recomputes it whole."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,24 @@ def read_json(model_path: str, name: str) -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:
         found: dict[str, Any] = json.load(file)
     return found
+
+
+# Sizes that configurations of language models call the same.
+LANGUAGE_MODEL = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+    "rms_norm_eps",
+    "rope_theta",
+)
+
+
+def required_sizes(section: dict[str, Any], file: str, names: Sequence[str] = LANGUAGE_MODEL) -> dict[str, Any]:
+    """Sizes that a section has under these names; see :func:`required`."""
+    return {name: required(section, name, file) for name in names}
 
 
 def section_or_file(model_path: str, root: dict[str, Any], name: str, section: str = "") -> dict[str, Any]:
