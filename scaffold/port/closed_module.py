@@ -131,7 +131,7 @@ class ClosedModule:
     # What there is
 
     def _collect(self, entries: set[str]) -> None:
-        self._opened = set(entries)
+        self._opened = set(entries) | {self.constructor(name) for name in entries}
         names = Counter(getattr(node, "name", "") for node in self.tree.body)
         methods = Counter(
             inner.name for owner in self.classes.values() for inner in owner.body if isinstance(inner, ast.FunctionDef)
@@ -146,16 +146,19 @@ class ClosedModule:
                     continue
                 if inner.name == "__init__" and not node.decorator_list and not node.keywords:
                     self.callees[node.name] = Callee(inner, True, node.name)
-                    self.callees[node.name].open = any(
-                        isinstance(other, ast.FunctionDef) and (other.args.args or [ast.arg("")])[0].arg == "cls"
-                        for other in node.body
-                    )
                 elif inner.name.startswith("_") and not inner.name.endswith("__") and methods[inner.name] == 1:
                     self.callees.setdefault(f".{inner.name}", Callee(inner, True, inner.name))
+        for node in self.classes.values():
+            given = [
+                inner.args.args[0].arg for inner in node.body if isinstance(inner, ast.FunctionDef) and inner.args.args
+            ]
+            if "cls" in given:  # it may make objects itself
+                self._open(node.name)
 
     def closed(self, callee: Callee) -> bool:
         """Tell whether all calls of a function are known."""
-        taken = callee.name in self._opened | self.texts or (callee.method and callee.name in self.stored)
+        method = callee.node.name == callee.name and callee.method
+        taken = callee.name in self._opened or (method and callee.name in self.texts | set(self.stored))
         return not callee.open and bool(callee.calls) and not taken
 
     def is_used(self, name: str) -> bool:
@@ -170,8 +173,12 @@ class ClosedModule:
         if isinstance(node, _FUNCTIONS):
             self._function(node, scope, places)
         elif isinstance(node, ast.ClassDef):
+            base = self._base(node)
             for part in (*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)):
-                self._visit(part, scope, (), False)
+                if part is base:
+                    self.references.add(part.id)
+                else:
+                    self._visit(part, scope, (), False)
             inner = Function(node, scope)
             inner.bound.update(_bound(node.body))
             self.declared |= set(inner.bound)
@@ -206,7 +213,30 @@ class ClosedModule:
             for child in ast.iter_child_nodes(node):
                 self._visit(child, scope, places, formatted)
 
+    def _base(self, node: ast.ClassDef) -> ast.Name | None:
+        """Return the class of the module that a class derives from, where that is one and comes first."""
+        own = [base for base in node.bases if isinstance(base, ast.Name) and base.id in self.classes]
+        return own[0] if len(own) == 1 and node is self.classes.get(node.name) and own[0] is node.bases[0] else None
+
+    def constructor(self, name: str) -> str:
+        """Return the class whose constructor makes objects of a class."""
+        node = self.classes.get(name)
+        base = self._base(node) if node is not None else None
+        if node is None or base is None or node.decorator_list:
+            return name
+        makes = any(isinstance(inner, ast.FunctionDef) and inner.name == "__init__" for inner in node.body)
+        return name if makes else self.constructor(base.id)
+
+    def _made_as(self, func: ast.expr, scope: Function | None) -> str:
+        """Return the class whose constructor ``super().__init__`` means."""
+        owner = scope.parent.node if scope is not None and scope.parent is not None else None
+        if ast.unparse(func) != "super().__init__" or not isinstance(owner, ast.ClassDef):
+            return ""
+        base = self._base(owner)
+        return self.constructor(base.id) if base is not None else ""
+
     def _open(self, name: str) -> None:
+        name = self.constructor(name)
         if name in self.callees:
             self.callees[name].open = True
 
@@ -248,7 +278,8 @@ class ClosedModule:
     def _call(self, node: ast.Call, scope: Function | None, places: tuple[Place, ...], formatted: bool) -> None:
         func, key = node.func, ""
         if isinstance(func, ast.Name) and (scope is None or scope.of(func.id) is None):
-            key = func.id
+            key = self.constructor(func.id)
+            self.references.add(func.id)
             self.clear = self.clear and key not in _UNCLEAR
             if key in ("isinstance", "issubclass") and len(node.args) == 2:
                 self._visit(node.args[0], scope, places, formatted)
@@ -258,6 +289,8 @@ class ClosedModule:
                 self.clear = False
         elif isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "self":
             key = f".{func.attr}"
+        elif isinstance(func, ast.Attribute) and func.attr == "__init__":
+            key = self._made_as(func, scope)
         elif isinstance(func, ast.Call) and ast.unparse(func.func) == "type":
             self.clear = False  # it makes another of its kind
         callee = self.callees.get(key)

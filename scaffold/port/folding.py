@@ -84,16 +84,17 @@ class _Round:
     """One look at the module, and what follows of it."""
 
     def __init__(self, text: str, module: ClosedModule, entry: str, answered: Answered, first: set[str]) -> None:
-        self.module, self.entry, self.answered, self.first = module, entry, answered, first
+        self.module, self.answered, self.first = module, answered, first
+        self.entry = module.constructor(entry)
         self.edits = TextEdits(text, module.tree)
         self.known: dict[ast.AST, Any] = {}  # reads of what has one value
         self.dead: set[Place] = set()
         self.gone: set[ast.AST] = set()
         self.callees: dict[ast.AST, Callee] = {}
         for callee in module.callees.values():
-            if callee.name != entry and module.closed(callee):
+            if callee.name != self.entry and module.closed(callee):
                 self.callees |= {callee.node: callee}
-        self.made = module.callees.get(entry)
+        self.made = module.callees.get(self.entry)
 
     def run(self) -> str:
         """Return the text as it is afterwards; what nothing reads goes where nothing else is to be done."""
@@ -147,7 +148,7 @@ class _Round:
 
     def _changeable(self) -> Iterator[Callee]:
         yield from self.callees.values()
-        if self.made is not None and not self.made.open and self.made.name not in self.module.texts:
+        if self.made is not None and not self.made.open:
             yield self.made
 
     def _given(self, callee: Callee, name: str) -> Iterator[ast.expr | None]:
@@ -283,7 +284,7 @@ class _Round:
                 (node.left, node.comparators[0], _LEFT),
                 (node.comparators[0], node.left, _RIGHT),
             ):
-                if self._one(one) and _counts(other) and type(node.ops[0]) in tells:
+                if self._is(1, one) and _counts(other) and type(node.ops[0]) in tells:
                     return tells[type(node.ops[0])]
             if compare is None or left is _OPEN or right is _OPEN:
                 return _OPEN
@@ -291,10 +292,12 @@ class _Round:
                 return compare(left, right)
             except TypeError:
                 return _OPEN
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and self._one(node.right):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and self._is(1, node.right):
             return 0 if self._pure(node.left) else _OPEN
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return self._called(node, node.func.id)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and self._is(0, node.left):
+            return 0 if self._pure(node.right) else _OPEN
+        if isinstance(node, ast.Call) and (isinstance(node.func, ast.Name) or is_own(node.func)):
+            return self._called(node, node.func.id if isinstance(node.func, ast.Name) else f".{node.func.attr}")
         return _OPEN
 
     def _called(self, node: ast.Call, name: str) -> Any:
@@ -304,7 +307,9 @@ class _Round:
         if name == "isinstance" and len(node.args) == 2 and isinstance(node.args[1], ast.Name):
             return False if self._never_made(node.args[1].id) and self._pure(node.args[0]) else _OPEN
         callee = self.module.callees.get(name)
-        if callee is None or callee.method or node.keywords or not all(map(self._pure, node.args)):
+        if callee is None or callee.name in self.module.classes or node.keywords:
+            return _OPEN
+        if not all(map(self._pure, node.args)) or (callee.method and not self.module.closed(callee)):
             return _OPEN
         returned = only_returns(callee.node)
         return _plain(returned) if callee.given(node) is not None else _OPEN
@@ -316,8 +321,9 @@ class _Round:
             return False
         return name in self.module.asked and any(ast.unparse(base).endswith("Module") for base in node.bases)
 
-    def _one(self, node: ast.expr) -> bool:
-        return self.known.get(node) is not True and self.known.get(node) == 1
+    def _is(self, number: int, node: ast.expr) -> bool:
+        """Tell whether a name has this value because of what the surroundings answered."""
+        return type(self.known.get(node)) is int and self.known[node] == number
 
     # Expressions
 
@@ -416,12 +422,11 @@ class _Round:
 
     def _unchanged(self, node: ast.BinOp) -> bool:
         """Leave out a division by one device, a product with it, and a sum with nothing."""
-        nothing = self.known.get(node.right, _OPEN)
-        if isinstance(node.op, (ast.FloorDiv, ast.Mult)) and self._one(node.right):
+        if isinstance(node.op, (ast.FloorDiv, ast.Mult)) and self._is(1, node.right):
             self._put(node, node.left)
-        elif isinstance(node.op, ast.Mult) and self._one(node.left):
+        elif isinstance(node.op, ast.Mult) and self._is(1, node.left):
             self._put(node, node.right)
-        elif isinstance(node.op, (ast.Add, ast.Sub)) and type(nothing) is int and nothing == 0:
+        elif isinstance(node.op, (ast.Add, ast.Sub)) and self._is(0, node.right):
             self._put(node, node.left)
         else:
             return False

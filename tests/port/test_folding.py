@@ -161,6 +161,17 @@ class Other(Part):
     pass
 
 
+class Named(Part):
+    def __init__(self, value):
+        super().__init__(1, option=value)
+
+
+class Made(Part):
+    @classmethod
+    def of(cls, value):
+        return cls(1, value)
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -180,6 +191,9 @@ class Model(nn.Module):
         ("Part(1), Part(*(1, 2))", 2),
         ("Part(1), Part(1, **{'option': 3})", 3),
         ("Part(1), Other(1, 4)", 4),
+        ("Part(1), Named(2)", 2),
+        ("Part(1), Made.of(3)", 3),
+        ("Part(1), Other(1), Named(None)", 1),
         ("Part(1), *map(lambda size: Part(size, 5), (1,))", 5),
         ("Part(1), *(kind(1, 6) for kind in (Part,))", 6),
         ("Part(1), type(Part(1))(1, 7)", 7),
@@ -188,6 +202,7 @@ class Model(nn.Module):
 def test_what_another_call_may_give_stays(port_text: PortText, calls: str, factor: int) -> None:
     port = port_text(HEAD + KEPT.replace("CALLS", calls))
     assert execute(port).Model()(1) == factor
+    assert ("option=None" in port.source) == (factor > 1)
 
 
 FUNCTIONS = """
