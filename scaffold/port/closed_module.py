@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from scaffold.source.syntax import walk_tree, without_docstring
+from scaffold.source.syntax import is_own, lineage, walk_tree, without_docstring
 
 # Where an expression ends up: an argument by function and name, a local name, an attribute by its name alone.
 Place = tuple[object, str]
@@ -84,11 +84,19 @@ class Callee:
 
 @dataclass(frozen=True)
 class Load:
-    """Where a value is read: what it becomes a part of, and whether it stands in a formatted string."""
+    """Where a value is read.
+
+    Attributes:
+        node: what reads it.
+        places: what it becomes a part of.
+        formatted: whether it stands in a formatted string.
+        owner: the class whose object it is an attribute of, where that is ``self``.
+    """
 
     node: ast.expr
     places: tuple[Place, ...]
     formatted: bool
+    owner: str = ""
 
 
 class ClosedModule:
@@ -104,6 +112,7 @@ class ClosedModule:
         loads: reads of local names, by function and name.
         attributes: reads of attributes, by name.
         stored: assignments of attributes, by name, each with its statement; None where it is another.
+        stores: the classes that assign them to ``self``; an empty name where it is another object's.
         assigned: simple assignments of local names.
         references: names and attributes that anything reads.
     """
@@ -116,6 +125,7 @@ class ClosedModule:
         self.loads: dict[Place, list[Load]] = defaultdict(list)
         self.attributes: dict[str, list[Load]] = defaultdict(list)
         self.stored: dict[str, list[ast.stmt | None]] = defaultdict(list)
+        self.stores: dict[str, set[str]] = defaultdict(set)
         self.assigned: dict[Place, list[ast.stmt]] = defaultdict(list)
         self.functions: dict[ast.AST, Function] = {}
         self.texts: set[str] = set()
@@ -192,7 +202,7 @@ class ClosedModule:
             self._name(node, scope, places, formatted)
         elif isinstance(node, ast.Attribute):
             if isinstance(node.ctx, ast.Load):
-                self.attributes[node.attr].append(Load(node, places, formatted))
+                self.attributes[node.attr].append(Load(node, places, formatted, self._own(node, scope)))
                 self.references.add(node.attr)
                 self._open(f".{node.attr}")
             else:
@@ -235,6 +245,17 @@ class ClosedModule:
         base = self._base(owner)
         return self.constructor(base.id) if base is not None else ""
 
+    @staticmethod
+    def _own(node: ast.Attribute, scope: Function | None) -> str:
+        """Return the class of which a method says ``self``."""
+        method = scope.of("self") if scope is not None and is_own(node) else None
+        owner = method.parent.node if method is not None and method.parent is not None else None
+        return owner.name if isinstance(owner, ast.ClassDef) else ""
+
+    def related(self, name: str, others: set[str]) -> bool:
+        """Tell whether a class is one of others or derives from one."""
+        return any(node.name in others for node in lineage(self.classes, name))
+
     def _open(self, name: str) -> None:
         name = self.constructor(name)
         if name in self.callees:
@@ -265,6 +286,7 @@ class ClosedModule:
         if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and node.value is not None:
             places = ((ATTRIBUTE, target.attr),)
             self.stored[target.attr].append(node)
+            self.stores[target.attr].add(self._own(target, scope))
             self._visit(target.value, scope, (), False)
         elif isinstance(target, ast.Name) and scope is not None and node.value is not None:
             if not isinstance(scope.node, ast.ClassDef):

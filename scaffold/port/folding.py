@@ -129,7 +129,7 @@ class _Round:
             if values and all(value is not None and _same(values[0], value) for value in values):
                 value = _plain(values[0])
                 for load in self.module.attributes[name] if value is not _OPEN else ():
-                    if not load.formatted:
+                    if not load.formatted and self.module.related(load.owner, self.module.stores[name] - {""}):
                         self.known[load.node] = value
 
     def _empty_lists(self) -> None:
@@ -551,7 +551,7 @@ class _Round:
         if value is _OPEN or node.body[0].lineno <= (node.test.end_lineno or 0):
             self._expressions(node.test, True)
             empty = self._block(node.body)
-            if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.Pass):
+            if node.orelse and all(self._goes(part) or isinstance(part, ast.Pass) for part in node.orelse):
                 edits.rows(self._else(node), node.end_lineno or node.lineno)
             elif empty and node.orelse and isinstance(node.body[0], ast.Pass) and not self._is_elif(node.orelse[0]):
                 test, colon = self._source(node.test), edits.colon(self._header(node))

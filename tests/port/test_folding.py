@@ -276,6 +276,36 @@ def test_functions_return_what_they_did(port_text: PortText, x: int, counted: bo
         assert "kind=None" in port.source  # a string says it
 
 
+def test_an_attribute_of_another_object_is_another(port_text: PortText) -> None:
+    port = port_text(
+        HEAD
+        + """
+class Part(nn.Module):
+    def __init__(self, flatten=True):
+        super().__init__()
+        self.flatten = flatten
+
+    def forward(self, x):
+        return x.flatten(1) if self.flatten else x
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Part()
+
+    def forward(self, x):
+        if not hasattr(x, "shape"):
+            pass
+        elif x.shape[0] > 9:
+            x = x
+        return self.part(x).flatten()
+"""
+    )
+    assert "return x.flatten(1)\n" in port.source
+    assert execute(port).Model()(torch.ones(2, 3)).shape == (6,)
+
+
 def test_a_layout_that_is_not_understood_stays(port_text: PortText) -> None:
     text = "def f(x, flag=(None)):\n    return (x\n        if flag is None else (flag\n    ))\n\n\n"
     text += "class Model(nn.Module):\n    def forward(self, x): return f((x), flag=(None)) if x else f((x) , (None),)\n"
