@@ -3,4 +3,4 @@
 Packages beside this one import it. It registers nothing, and importing it imports none of its modules.
 """
 
-VERSION = 4
+VERSION = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -62,22 +62,47 @@ def pick_sde_window(
     return begin, begin + int(size)
 
 
-def schedule(levels: Callable[..., list[float]]) -> Callable[..., list[float]]:
-    """Refuse to make a schedule of no step.
+Levels = Callable[..., list[float]]
+
+
+@overload
+def schedule(levels: Levels) -> Levels: ...
+
+
+@overload
+def schedule(*, of_size: bool = False, of_checkpoint: bool = False) -> Callable[[Levels], Levels]: ...
+
+
+def schedule(levels: Levels | None = None, *, of_size: bool = False, of_checkpoint: bool = False) -> Any:
+    """Refuse to make a schedule of no step, or without what it follows.
+
+    Levels are computed in float32 on the CPU, so that both sides have the same bits whatever their devices.
 
     Args:
         levels: makes the noise levels of a number of steps, from 1 downwards, the terminal 0 left out; of the last two
             sizes of the latents, where the shift follows them; and of the checkpoint's folder, where settings stand.
+        of_size: the sizes are needed.
+        of_checkpoint: the folder is needed.
 
     Returns:
-        The same, which raises ValueError for less than one step.
+        The same, which raises ValueError for less than one step and for what is missing; without ``levels`` a
+        decorator.
     """
+    if levels is None:
+        return functools.partial(schedule, of_size=of_size, of_checkpoint=of_checkpoint)
 
     @functools.wraps(levels)
-    def checked(num_inference_steps: int, *args: Any, **kwargs: Any) -> list[float]:
+    def checked(
+        num_inference_steps: int, latent_size: Sequence[int] | None = None, model_path: str | None = None
+    ) -> list[float]:
         if num_inference_steps < 1:
             raise ValueError(f"num_inference_steps must be at least 1, got {num_inference_steps}")
-        return levels(num_inference_steps, *args, **kwargs)
+        if of_size and latent_size is None:
+            raise ValueError("the schedule follows the size of the latents: latent_size is needed")
+        if of_checkpoint and model_path is None:
+            raise ValueError("the schedule is read from the checkpoint: model_path is needed")
+        given = {"latent_size": latent_size, "model_path": model_path}
+        return levels(num_inference_steps, **{name: value for name, value in given.items() if value is not None})
 
     return checked
 

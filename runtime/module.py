@@ -24,6 +24,7 @@ class TrainedDenoiser(LoraFiles):
         _common: what rollout and training share.
         _source: where the pipeline gets its denoiser from.
         _state: what a call leaves behind for the next one: class, attribute, and what that was before the first call.
+            Calls of training belong to many trajectories.
         _tables_of: makes, of the denoiser, what the pipeline computes of its configuration and gives to every call.
         _checkpointed: class of inner modules that compute layers again in the backward pass.
     """

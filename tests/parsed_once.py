@@ -11,6 +11,6 @@ from scaffold.files import parsing
 
 parsing.parse = lru_cache(maxsize=512)(parsing.parse)
 
-from scaffold.check.model import pyfile  # noqa: E402
+from scaffold.check.model import python  # noqa: E402
 
-pyfile.Index = lru_cache(maxsize=128)(pyfile.Index)
+python.Index = lru_cache(maxsize=128)(python.Index)

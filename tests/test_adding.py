@@ -27,7 +27,7 @@ Instead: leave it to the report.
 from __future__ import annotations
 
 from scaffold.check.example import Example
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC199"
@@ -46,6 +46,12 @@ def check(package: Package) -> Hits:
 
 FAILING = (Example("a number", common=("SCHEDULE_SHIFT = 3.0\\n", "SCHEDULE_SHIFT = 3.0\\n«STEPS_TRIED» = 4\\n")),)
 PASSING = (Example("none"),)
+'''
+TABLES = '''
+
+def other_tables(positions: Tensor, config: Any) -> RotaryTables:
+    """Our own."""
+    return plain_tables(2 * positions, config)
 '''
 QUESTION = '''"""How long the name of the pipeline's class is."""
 
@@ -139,17 +145,15 @@ def test_question(copied: Path, tool: Tool) -> None:
 
 @pytest.mark.upstream
 def test_block(copied: Path, tool: Tool, tmp_path: Path) -> None:
-    blocks = copied / "templates" / "blocks"
-    text = (blocks / "rotary_plain.py.jinja").read_text(encoding="utf-8")
-    other = text.replace('"""', '"""Our own. ', 1)
-    (blocks / "rotary_other.py.jinja").write_text(other, encoding="utf-8")
+    with (copied / "runtime" / "rotary.py").open("a", encoding="utf-8") as file:
+        file.write(TABLES)
     spec = tmp_path / "scaffold.toml"
     written = (PACKAGE / "scaffold.toml").read_text(encoding="utf-8")
     spec.write_text(f'{written}\n[architecture]\nrotary = "other"\n', encoding="utf-8")
     shutil.copy(PACKAGE / "scaffold.lock.toml", tmp_path)
     tool("new", "bagel", "--spec", spec, "--out", tmp_path / "out")
     (module,) = (tmp_path / "out").rglob("bagel_model.py")
-    assert "Our own. " in module.read_text(encoding="utf-8")
+    assert "partial(other_tables, config=self.config)" in module.read_text(encoding="utf-8")
 
 
 def test_contract(copied: Path, tool: Tool) -> None:

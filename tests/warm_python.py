@@ -204,7 +204,7 @@ def _import_contracts() -> None:
     from scaffold.verify import contracts, subject
 
     for found in pkgutil.iter_modules(contracts.__path__):
-        subject.contract_of(found.name, {})
+        subject.contract_of(found.name)
     del sys.path[0]
 
 

@@ -1,4 +1,4 @@
-"""A baseline: findings that are known and not shown, so that only new ones stop a build."""
+"""A baseline hides known findings, so that only new ones fail a build."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Baseline(NamedTuple):
         return cls(path, frozenset(item["fingerprint"] for item in findings))
 
     def apply(self, report: CheckReport) -> tuple[CheckReport, int]:
-        """Leave out what is known; return the rest and how many of the known ones are gone."""
+        """Return the report without known findings, and how many known findings no longer occur."""
         names = fingerprints(report.findings)
         new = tuple(finding for finding in report.findings if names[finding] not in self.known)
         gone = len(self.known - set(names.values()))
@@ -62,7 +62,8 @@ def write_baseline(path: Path, report: CheckReport) -> None:
     Raises:
         ScaffoldError: it cannot be written.
     """
-    from scaffold.check.writing import write_files
+
+    from scaffold.check.writing import write_files  # slow to import
 
     names = fingerprints(report.findings)
     entries = [

@@ -24,13 +24,13 @@ def all_rules() -> tuple[Rule, ...]:
 
 @lru_cache(maxsize=1)
 def removed_rules() -> dict[str, str]:
-    """Return the identifiers of rules that are gone, with what to say instead."""
+    """Return the identifiers of removed rules, each with what replaces it."""
     text = read_text(Path(__file__).with_name("removed.toml"))
     return {str(name): str(instead) for name, instead in parse_toml(text).items()}
 
 
 def removed(name: str) -> str | None:
-    """Return what to say of a rule that is gone, None for any other name: ``removed: contract `forward` …``."""
+    """Return the message for a removed rule, None for any other name: ``removed: contract `forward` …``."""
     instead = removed_rules().get(name.upper())
     return None if instead is None else f"{name.upper()} was removed: {instead}"
 
@@ -50,14 +50,14 @@ def find_rule(name: str) -> Rule:
 
 
 def require_known(selector: str, where: str | None = None) -> None:
-    """Refuse a selector that fits no rule.
+    """Raise an error for a selector that matches no rule.
 
     Args:
         selector: an identifier, a name, or a prefix like ``OSC2``.
         where: where it was found, for the message.
 
     Raises:
-        ScaffoldError: it fits none.
+        ScaffoldError: it matches none.
     """
     if (gone := removed(selector)) is not None:
         raise ScaffoldError(f"{where + ': ' if where else ''}{gone}", hint="leave it out")
@@ -67,10 +67,10 @@ def require_known(selector: str, where: str | None = None) -> None:
 
 
 def chosen(select: Sequence[str], ignore: Sequence[str]) -> tuple[Rule, ...]:
-    """Return the rules that selectors leave: identifiers, names, or prefixes like ``OSC2``; the more exact one wins.
+    """Return the selected rules; selectors are identifiers, names, or prefixes like ``OSC2``, and the most exact wins.
 
     Raises:
-        ScaffoldError: a selector fits no rule.
+        ScaffoldError: a selector matches no rule.
     """
     for selector in (*select, *ignore):
         require_known(selector)
@@ -84,7 +84,7 @@ def fits(selector: str, rule: Rule) -> bool:
 
 
 def _exactness(selectors: Iterable[str], rule: Rule) -> int:
-    """Return how exactly the best selector names a rule, 0 where none does."""
+    """Return how exactly the best selector matches a rule, 0 where none does."""
     return max((len(rule.id) if _is_exact(s, rule) else len(s) for s in selectors if fits(s, rule)), default=0)
 
 

@@ -1,4 +1,4 @@
-"""The ``check`` command behind its options: what to print, and with which status to leave."""
+"""The ``check`` command: turns parsed options into printed text and an exit status."""
 
 # Annotations are evaluated here: a NamedTuple would compile each that is left as a string, at every start.
 
@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from scaffold.check.baseline import Baseline, write_baseline
+from scaffold.check.engine import check_targets
+from scaffold.check.formats import github, json_format, sarif, text
+from scaffold.check.model.project import PIPELINES
 from scaffold.check.report import CheckReport
+from scaffold.check.targets import find_targets, shown_path
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import expanded
 
@@ -50,19 +55,16 @@ class CheckOutcome(NamedTuple):
 
 
 def run_check(request: CheckRequest, *, colour: bool = False) -> CheckOutcome:
-    """Do what the options say.
+    """Run the command.
 
     Raises:
         ScaffoldError: wrong use.
     """
-    if request.list_rules:
-        from scaffold.check.explain import list_rules
+    if request.list_rules or request.explain is not None:
+        # What shows differences and writes files is slow to import, here and below.
+        from scaffold.check.explain import explain, list_rules
 
-        return CheckOutcome(list_rules())
-    if request.explain is not None:
-        from scaffold.check.explain import explain
-
-        return CheckOutcome(explain(request.explain))
+        return CheckOutcome(list_rules() if request.list_rules else explain(request.explain or ""))
     if request.statistics and request.format not in ("text", "json"):
         raise ScaffoldError(f"--statistics has no format {request.format}", hint="take text or json")
     request = request._replace(paths=request.paths or (_here(),))
@@ -73,9 +75,7 @@ def run_check(request: CheckRequest, *, colour: bool = False) -> CheckOutcome:
 
 
 def _here() -> Path:
-    """The package or tree that one stands in; the folder itself where it is in none."""
-    from scaffold.check.model.project import PIPELINES
-
+    """Return the package or tree around the working directory; the directory itself where there is none."""
     here = Path.cwd()
     root = next((folder for folder in (here, *here.parents) if (folder / PIPELINES).is_dir()), None)
     if root is None or (here != root / PIPELINES and here.is_relative_to(root / PIPELINES)):
@@ -84,7 +84,7 @@ def _here() -> Path:
 
 
 def _kept(outcome: CheckOutcome, file: Path) -> CheckOutcome:
-    """Write the text to a file; what is printed says where."""
+    """Write the text to a file, and print where it is."""
     try:
         file.write_text(outcome.text, encoding="utf-8")
     except OSError as error:
@@ -101,8 +101,6 @@ def _run(request: CheckRequest, colour: bool) -> CheckOutcome:
     if request.write_baseline is not None:
         if fixing:
             raise ScaffoldError("--write-baseline does not go with fixes", hint="fix first, then write the baseline")
-        from scaffold.check.baseline import write_baseline
-
         write_baseline(request.write_baseline, report)
         count = len(report.findings)
         return CheckOutcome(f"wrote {count} finding{'s' * (count != 1)} to {request.write_baseline}\n")
@@ -114,16 +112,12 @@ def _run(request: CheckRequest, colour: bool) -> CheckOutcome:
 def _checked(
     request: CheckRequest, select: tuple[str, ...], ignore: tuple[str, ...]
 ) -> tuple[CheckReport, str | None, str | None]:
-    """Check, and leave out what the baseline knows.
+    """Check, and leave out the findings of the baseline.
 
     Returns:
-        The report, what there is to say of the checkout and how much of the baseline is gone, and where the package is
-        if it is one.
+        The report; a note on the checkout and on findings of the baseline that no longer occur; the path of the
+        package if there is exactly one.
     """
-    from scaffold.check.engine import check_targets
-    from scaffold.check.newer_checkout import newer_checkout
-    from scaffold.check.targets import find_targets, shown_path
-
     targets = find_targets(request.paths)
     report = check_targets(targets, select=select, ignore=ignore)
     if request.write_baseline is not None:
@@ -134,15 +128,13 @@ def _checked(
     packages = [(target.project, package.path) for target in targets for package in target.packages]
     only = shown_path(*packages[0]) if len(packages) == 1 else None
     report, note = _without_known(report, [path for path in paths if path is not None])
-    notes = [*map(newer_checkout, targets), note]
+    notes = [*(target.newer for target in targets), note]
     return report, "; ".join(filter(None, notes)) or None, only
 
 
 def _without_known(report: CheckReport, paths: Sequence[Path]) -> tuple[CheckReport, str | None]:
     notes = []
     for path in sorted(paths):
-        from scaffold.check.baseline import Baseline
-
         before = report.baselined
         report, gone = Baseline.read(expanded(path)).apply(report)
         report = report._replace(baselined=report.baselined + before)
@@ -174,20 +166,12 @@ def _fixed(
 def _rendered(report: CheckReport, request: CheckRequest, colour: bool) -> str:
     format = request.format
     if format == "json":
-        from scaffold.check.formats import json_format
-
         return json_format.render_statistics(report) if request.statistics else json_format.render_json(report)
     if format == "github":
-        from scaffold.check.formats.github import render_github
-
-        return render_github(report)
+        return github.render_github(report)
     if format == "sarif":
-        from scaffold.check.formats.sarif import render_sarif
-
-        return render_sarif(report)
-    from scaffold.check.formats.text import render_statistics, render_text
-
-    return render_statistics(report) if request.statistics else render_text(report, colour=colour)
+        return sarif.render_sarif(report)
+    return text.render_statistics(report) if request.statistics else text.render_text(report, colour=colour)
 
 
 def _split(values: tuple[str, ...]) -> tuple[str, ...]:

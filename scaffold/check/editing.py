@@ -1,31 +1,27 @@
 """Edits for fixes, with libcst: what is not edited stays as it was, byte for byte.
 
-Each function takes a file and nodes of its ``ast`` tree and returns the file's whole new text.
+Each function takes a file and nodes of its ``ast`` tree and returns the file's whole new text. Rules import this module
+where they fix, for libcst is slow to import.
 """
 
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import libcst as cst
+import libcst as cst
 
-    from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.python import PythonFile
 
 
 def replace_expression(file: PythonFile, node: ast.expr, code: str) -> str:
     """Put the expression ``code`` in the place of ``node``; brackets around it stay."""
-    import libcst as cst
-
     module, old = _located(file, node, cst.BaseExpression)
     return _replaced(module, old, _bracketed(cst.parse_expression(code), old))
 
 
 def set_argument(file: PythonFile, call: ast.Call, name: str, code: str) -> str:
     """Give a call the keyword argument ``name=code``, in the place of the one it has or at the end."""
-    import libcst as cst
-
     module, old = _located(file, call, cst.Call)
     assert isinstance(old, cst.Call)
     value = cst.parse_expression(code)
@@ -50,8 +46,6 @@ def set_argument(file: PythonFile, call: ast.Call, name: str, code: str) -> str:
 
 def set_class_attribute(file: PythonFile, node: ast.ClassDef, name: str, code: str) -> str:
     """Assign ``name = code`` in a class body: where it is assigned already, else before the first method."""
-    import libcst as cst
-
     for statement in node.body:
         targets = statement.targets if isinstance(statement, ast.Assign) else []
         if isinstance(statement, ast.AnnAssign):
@@ -76,7 +70,6 @@ def set_class_attribute(file: PythonFile, node: ast.ClassDef, name: str, code: s
 
 def add_import(text: str, module: str, name: str) -> str:
     """Add ``from module import name`` where it is missing, beside an import of that module if there is one."""
-    import libcst as cst
     from libcst.codemod import CodemodContext
     from libcst.codemod.visitors import AddImportsVisitor
 
@@ -87,7 +80,6 @@ def add_import(text: str, module: str, name: str) -> str:
 
 def _located(file: PythonFile, node: ast.AST, kind: Any) -> tuple[cst.Module, cst.CSTNode]:
     """Return the module and the smallest node of a kind that covers ``node``."""
-    import libcst as cst
     from libcst.metadata import MetadataWrapper, PositionProvider
 
     text = file.text.removeprefix("\ufeff")
@@ -120,8 +112,6 @@ def _characters(lines: list[str], line: int, offset: int) -> int:
 
 
 def _replaced(module: cst.Module, old: cst.CSTNode, new: cst.CSTNode) -> str:
-    import libcst as cst
-
     changed = module.deep_replace(old, new)
     assert isinstance(changed, cst.Module)
     return changed.code
@@ -134,14 +124,10 @@ def _bracketed(new: Any, old: Any) -> Any:
 
 
 def _spaced() -> cst.Comma:
-    import libcst as cst
-
     return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
 
 
 def _is_docstring(statement: Any) -> bool:
-    import libcst as cst
-
     inner = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
     return isinstance(inner, cst.Expr) and isinstance(inner.value, (cst.SimpleString, cst.ConcatenatedString))
 

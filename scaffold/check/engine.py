@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scaffold.check.catalogue import chosen, find_rule, fits
 from scaffold.check.finding import Finding, Fix, Span
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.python import PythonFile
 from scaffold.check.report import CheckReport
 from scaffold.check.rule import Hit, Rule
 from scaffold.check.settings import Settings
@@ -43,7 +43,7 @@ def check_paths(
     return check_targets(find_targets([Path(path) for path in paths], settings), select=select, ignore=ignore)
 
 
-# Syntax trees are many small objects and none of them is garbage before the end: collecting takes half of the time.
+# Syntax trees are many small objects, all alive until the end: garbage collection would take half of the time.
 @collector_off()
 def check_targets(targets: Sequence[Target], *, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> CheckReport:
     """Check what the paths stand for; see `check_paths`."""
@@ -100,13 +100,13 @@ def _findings(target: Target, rules: Iterable[Rule], cpu_limit: CpuLimit) -> Ite
 
 def _run(rule: Rule, subject: object, cpu_limit: CpuLimit) -> list[Hit]:
     try:
-        # Rules look at texts and trees in ways of their own, and no count of steps is common to them.
+        # Rules read texts and trees in different ways, so CPU time is the only common limit.
         with cpu_limit.work():
             return list(rule.check(subject))
     except ScaffoldError:
         raise
     except Exception as error:
-        # One rule that cannot cope is said; silence about it would pass for a clean package.
+        # A rule that fails is an error: ignoring it would make the package look clean.
         place = getattr(subject, "name", "the tree")
         reason = "nested too deeply" if isinstance(error, RecursionError) else f"{type(error).__name__}: {error}"
         hint = f"leave the rule out with --ignore {rule.id}, and report it"

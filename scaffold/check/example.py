@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from scaffold.check.engine import check_targets
 from scaffold.check.finding import Finding, Span
+from scaffold.check.model.project import Project
+from scaffold.check.model.tree import MemoryTree
+from scaffold.check.targets import Target
 from scaffold.files.reading import read_text
 
 OPEN, CLOSE = "«", "»"
@@ -116,10 +120,5 @@ def base_tree(name: str) -> Mapping[str, str]:
 
 def check_files(files: Mapping[str, str | bytes], rules: Sequence[str] = ()) -> list[Finding]:
     """Return what rules (all by default) find in a tree of files: path -> text."""
-    from scaffold.check.engine import check_targets
-    from scaffold.check.model.project import Project
-    from scaffold.check.model.tree import MemoryTree
-    from scaffold.check.targets import Target
-
     project = Project(MemoryTree(files), alone=not any(not path.startswith(PACKAGE) for path in files))
     return list(check_targets([Target(project, project.packages, whole=True)], select=rules).findings)

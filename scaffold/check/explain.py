@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from scaffold.check.catalogue import all_rules, find_rule
+from scaffold.check.example import BASE, base_tree, check_files
 from scaffold.check.rule import Rule
+from scaffold.plan.state import FileState
+from scaffold.plan.unified import difference
 
 _FIXES = {"safe": "a safe fix (--fix)", "unsafe": "an unsafe fix (--unsafe-fixes)"}
 
@@ -23,9 +26,6 @@ def explain(name: str) -> str:
 
 def _example(rule: Rule) -> str:
     """Return the first failing example, as the difference from an integration that is right."""
-    from scaffold.check.example import BASE, base_tree, check_files
-    from scaffold.plan.state import FileState
-    from scaffold.plan.unified import difference
 
     example = rule.failing[0]
     files, _ = example.tree()

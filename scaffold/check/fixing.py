@@ -16,8 +16,11 @@ from scaffold.check.hunks import Hunk, apply_hunks, hunks, overlap
 from scaffold.check.model.source import SourceFile
 from scaffold.check.report import CheckReport
 from scaffold.check.settings import Settings
-from scaffold.check.targets import Target, find_targets
+from scaffold.check.targets import Target, find_targets, shown_path
+from scaffold.check.writing import write_files
 from scaffold.errors import ScaffoldError
+from scaffold.plan.state import FileState
+from scaffold.plan.unified import difference
 
 MOST_ROUNDS = 12
 
@@ -53,9 +56,6 @@ class Fixed:
 
     def diff(self) -> str:
         """Return the changes as one unified diff."""
-        from scaffold.plan.state import FileState
-        from scaffold.plan.unified import difference
-
         states = [(file.shown.lstrip("/"), FileState(file.before), FileState(file.after)) for file in self.files]
         return "".join(difference(*state) for state in states)
 
@@ -65,8 +65,6 @@ class Fixed:
         Raises:
             ScaffoldError: a file changed in the meantime, or the disk refused.
         """
-        from scaffold.check.writing import write_files
-
         if not self.files:
             return
         root = Path(os.path.commonpath([file.path.parent for file in self.files]))
@@ -94,7 +92,7 @@ def fix_paths(
             before and is not wanted, such as the findings of a baseline, is left alone.
 
     Raises:
-        ScaffoldError: wrong use, or a fix that does not lead anywhere.
+        ScaffoldError: wrong use, or fixes that never end.
     """
     changed: dict[Path, bytes] = {}
     before: dict[Path, tuple[str, bytes]] = {}
@@ -122,12 +120,12 @@ def fix_paths(
 
 
 def _name(finding: Finding) -> tuple[str, str, str]:
-    """Return what a finding is known by while lines move."""
+    """Return what identifies a finding while lines move."""
     return finding.rule, finding.path, finding.message + finding.source
 
 
 def _round(targets: Sequence[Target], findings: Sequence[Finding]) -> tuple[dict[Path, tuple[str, bytes, bytes]], int]:
-    """Make all fixes that do not meet; return the new content of the files and how many were made."""
+    """Apply all fixes that do not overlap; return the new content of the files and how many were applied."""
     sources = _sources(targets)
     planned: dict[str, list[Hunk]] = {}
     count = 0
@@ -153,8 +151,6 @@ def _round(targets: Sequence[Target], findings: Sequence[Finding]) -> tuple[dict
 
 def _sources(targets: Sequence[Target]) -> dict[str, SourceFile]:
     """Return shown path -> file, of everything that was read."""
-    from scaffold.check.targets import shown_path
-
     return {
         shown_path(target.project, file.path): file
         for target in targets

@@ -1,4 +1,4 @@
-"""Which lines a new text changes, so that several fixes of one file can be made together."""
+"""Lines that a new text changes, so that several fixes of one file can be applied together."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def hunks(old: str, new: str) -> list[Hunk]:
     tail = 0
     while tail < min(len(before), len(after)) - head and before[-1 - tail] == after[-1 - tail]:
         tail += 1
-    # What a fix changes is short; only there lines are compared with each other.
+    # A fix changes few lines; only those are compared with each other.
     left, right = before[head : len(before) - tail], after[head : len(after) - tail]
     matcher = SequenceMatcher(None, left, right, autojunk=False)
     return [
@@ -44,7 +44,7 @@ def hunks(old: str, new: str) -> list[Hunk]:
 
 
 def overlap(first: Iterable[Hunk], second: Iterable[Hunk]) -> bool:
-    """Whether two fixes cannot be made together: different changes of one line, or at one place between lines."""
+    """Whether two fixes conflict: they change the same line, or insert at the same place."""
     others = list(second)
     return any(a != b and a.start <= b.end and b.start <= a.end for a in first for b in others)
 

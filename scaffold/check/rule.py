@@ -8,12 +8,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from scaffold.check.finding import Safety, Severity, Span
-from scaffold.check.model.algorithms import Objective
+from scaffold.check.model.project import Objective, Package
+from scaffold.check.model.source import SourceFile
 
 if TYPE_CHECKING:
     from scaffold.check.example import Example
-    from scaffold.check.model.package import Package
-    from scaffold.check.model.source import SourceFile
 
 Scope = Literal["package", "project", "comments"]
 GROUPS = {
@@ -41,7 +40,7 @@ class Hit(NamedTuple):
         data: whatever ``fix`` needs.
     """
 
-    file: "SourceFile"
+    file: SourceFile
     at: ast.AST | Span
     message: str
     help: str | None = None
@@ -50,7 +49,7 @@ class Hit(NamedTuple):
 
 
 class Applies(NamedTuple):
-    """To which packages a rule is put; None stands for any.
+    """The packages that a rule applies to; None stands for any.
 
     Args:
         non_diffusers: packages that load their module themselves (True) or leave it to diffusers (False).
@@ -64,8 +63,8 @@ class Applies(NamedTuple):
     diffusion: bool | None = True
     resolved: bool = True
 
-    def to(self, package: "Package") -> bool:
-        """Whether the rule looks at a package."""
+    def to(self, package: Package) -> bool:
+        """Whether the rule applies to a package."""
         return (
             (self.diffusion is None or package.is_diffusion == self.diffusion)
             and (not self.resolved or package.resolved)
@@ -82,7 +81,7 @@ class Rule(NamedTuple):
         name: kebab case, names the bad pattern.
         severity: ``error`` or ``warning``.
         checklist: items of the guide's checklist and pitfalls (``M3``, ``pitfall 32``).
-        applies: to which packages it is put.
+        applies: the packages that it applies to.
         scope: what its check is given: a package, the project, or the suppression comments.
         help: what to do, one line.
         documentation: the module's docstring.

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scaffold.check.catalogue import require_known
 from scaffold.errors import ScaffoldError
 from scaffold.files.documents import MalformedError, parse_toml
 from scaffold.files.reading import expanded, read_bytes
@@ -17,7 +18,7 @@ KEYS = ("select", "ignore", "per-file-ignores", "baseline")
 
 
 class Settings(NamedTuple):
-    """What a project settles for ``check``.
+    """The settings of a project for ``check``.
 
     Attributes:
         select: rules to run; all by default.
@@ -98,8 +99,6 @@ def _settings(file: Path, table: Any) -> Settings:
         file.parent / baseline if baseline is not None else None,
         file.parent,
     )
-    from scaffold.check.catalogue import require_known
-
     for selector in (
         *settings.select,
         *settings.ignore,

@@ -1,19 +1,17 @@
-"""``# omni-scaffold: ignore[OSC203] reason``: what a comment hides, and comments that are wrong themselves."""
+"""``# omni-scaffold: ignore[OSC203] reason``: what a comment hides, and comments that are wrong."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from scaffold.check.finding import Finding, Span
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.python import PythonFile
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.model.source import SourceFile
-
-if TYPE_CHECKING:
-    from scaffold.check.rule import Rule
-    from scaffold.check.targets import Target
+from scaffold.check.rule import Rule
+from scaffold.check.targets import Target
 
 MARK = "omni-scaffold:"
 _COMMENT = r"#\s*omni-scaffold:\s*ignore(?P<ids>\[(?P<list>[^\]]*)\])?(?P<reason>.*)$"
@@ -46,7 +44,7 @@ class Comments:
 
     Args:
         target: the packages, with the files around them.
-        rules: the rules that run; a comment for another one is not called useless.
+        rules: the rules that run; a comment for another rule is not reported as unused.
     """
 
     def __init__(self, target: Target, rules: Sequence[Rule]) -> None:

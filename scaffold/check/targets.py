@@ -1,4 +1,4 @@
-"""What a path on the command line stands for: a tree and the packages of it that are asked about."""
+"""What a path on the command line stands for: a tree, and the packages in it to check."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from scaffold.check.model.package import Package
-from scaffold.check.model.project import CONTRACT_BASES, PIPELINES, Project
+from scaffold.check.model.project import CONTRACT_BASES, PIPELINES, Package, Project
 from scaffold.check.model.tree import DiskTree
 from scaffold.check.settings import Settings, find_settings
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import expanded, read_bytes
+from scaffold.target import Checkout
 
 
 class Target:
@@ -19,8 +19,8 @@ class Target:
 
     Args:
         project: the tree.
-        packages: the packages to look at.
-        whole: everything of the tree is asked about, not just those packages.
+        packages: the packages to check.
+        whole: the whole tree is checked, not just those packages.
         only: paths inside the tree to which findings are limited; empty for no limit.
         settings: of the project that the path lies in.
     """
@@ -35,8 +35,20 @@ class Target:
     ) -> None:
         self.project, self.packages, self.whole, self.only, self.settings = project, packages, whole, only, settings
 
+    @property
+    def newer(self) -> str | None:
+        """One line where the checkout is newer than every release that is known: rules may not fit it."""
+        tree = self.project.tree
+        if not self.project.complete or not isinstance(tree, DiskTree):
+            return None
+        try:
+            checkout = Checkout.open(tree.root)
+        except ScaffoldError:
+            return None
+        return checkout.notes[0] if checkout.newer else None
+
     def covers(self, path: str) -> bool:
-        """Whether findings at a path inside the tree are asked for."""
+        """Whether findings at a path inside the tree are reported."""
         if self.only:
             return any(path == only or path.startswith(only + "/") for only in self.only)
         if self.whole:
@@ -134,7 +146,7 @@ def _mentions_contract(file: Path) -> bool:
     try:
         data = read_bytes(file)
     except OSError:
-        return False  # one that cannot be read is said later, if the others are an integration
+        return False  # an unreadable file is reported later, if the others are an integration
     return any(mark in data for mark in CONTRACT_BASES)
 
 

@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -19,9 +20,13 @@ from scaffold.errors import ScaffoldError
 from scaffold.files import git
 from scaffold.files.reading import read_text
 from scaffold.files.resources import install_command
+from scaffold.inspect.report_console import report_console
 from scaffold.limits import child_process
+from scaffold.terminal.console import said
+from scaffold.upstream import cache_root
 from scaffold.upstream.at_hand import at_hand, damaged
 from scaffold.upstream.locate import DEFAULT_VERSION
+from scaffold.upstream.versions import fits
 from scaffold.verify.rollout.environment import Environment, build_command, environment_folder, find_environment
 from scaffold.verify.rollout.pins import known_versions
 from scaffold.verify.train.sources import verl_checkout
@@ -159,8 +164,6 @@ def _build(version: str) -> str:
 
 
 def _vllm_omni(asked: str | None, read: str) -> Iterator[Finding]:
-    from scaffold.upstream.versions import fits
-
     version, needed = _installed("vllm-omni"), "training; nothing of omni-scaffold imports it"
     command = f"pip install vllm-omni=={read}"
     if version is None:
@@ -217,8 +220,6 @@ def _environment(version: str) -> Finding:
 
 def _extension(finding: Finding, folder: Path) -> Finding:
     """Say which build of vllm this processor takes of an environment, or that it holds none for it."""
-    from scaffold.verify.rollout.extension import processor_flags, taken_extension
-
     flags = processor_flags()
     places = sorted(folder.glob("lib/python3.*/site-packages/vllm"))
     if flags is None or not places:
@@ -232,8 +233,6 @@ def _extension(finding: Finding, folder: Path) -> Finding:
 
 
 def _cache() -> Finding:
-    from scaffold.upstream import cache_root
-
     folder, name, needed = cache_root(), "cache", "what is fetched and built"
     place = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
@@ -278,3 +277,51 @@ def _browser() -> Finding:
 
 def _system(package: str) -> str | None:
     return f"apt-get install {package}" if child_process.program("apt-get") else None
+
+
+_STYLES = {"ok": "green", "absent": "yellow", "wrong": "red"}
+
+
+def print_findings(findings: list[Finding]) -> None:
+    """Print all findings, and how many of them are not as they should be."""
+    console = report_console()
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        line = said((f"{finding.state:7}", _STYLES[finding.state]), (f"{finding.name:{width}}  ", "bold"))
+        console.print(line.append_text(said(finding.found or finding.problem)), soft_wrap=True)
+        if finding.state == "ok":
+            continue
+        console.print(said(f"        needed for: {finding.needed_for}"), soft_wrap=True)
+        if finding.found:
+            console.print(said(f"        {finding.problem}"), soft_wrap=True)
+        if finding.mend:
+            console.print(said(f"        run: {finding.mend}"), soft_wrap=True)
+    counts = {state: sum(finding.state == state for finding in findings) for state in _STYLES}
+    console.print(said(", ".join(f"{count} {state}" for state, count in counts.items())))
+
+
+CPUINFO = Path("/proc/cpuinfo")
+# Flags that each asks for, as Linux spells them, the largest first: what torch.cpu looks at for vllm.
+_AVX512 = frozenset({"avx512f", "avx512vl", "avx512bw", "avx512dq", "fma"})
+EXTENSIONS = (
+    ("_C", _AVX512 | {"avx512_bf16"}),
+    ("_C_AVX512", _AVX512),
+    ("_C_AVX2", frozenset({"avx2", "fma"})),
+)
+
+
+def processor_flags(cpuinfo: Path = CPUINFO) -> frozenset[str] | None:
+    """Flags of the first processor; None where this is not an x86 or the system does not say."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return None
+    with suppress(OSError):
+        for line in read_text(cpuinfo, errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "flags":
+                return frozenset(value.split())
+    return None
+
+
+def taken_extension(flags: frozenset[str]) -> str | None:
+    """The extension that vllm loads on a processor with these flags; None where none of them runs there."""
+    return next((name for name, needed in EXTENSIONS if needed <= flags), None)

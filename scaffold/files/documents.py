@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from scaffold.limits.bounded import memory
+
 # What TOML promises, and all that a setting, a size or a token needs.
 BITS = 64
 NUMBER = f"a whole number that does not fit {BITS} bits"
@@ -67,8 +69,6 @@ def _parsed(parse: Callable[[], Any]) -> Any:
     except RecursionError:
         raise MalformedError("it is nested too deeply") from None
     except MemoryError:
-        from scaffold.limits.bounded import memory
-
         raise MalformedError(f"it is nested too deeply, or too large for {memory()}") from None
     except ValueError as error:
         line, reason = getattr(error, "lineno", None), getattr(error, "msg", str(error))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.grade import COMPLETE, PARTIAL, REFUSED, UNPROVEN, grade_of, specify
 from scaffold.grade.layout import layouts
-from scaffold.grade.proof import agreements, proofs
+from scaffold.grade.proof import Figures, agreements, figures, proofs
+from scaffold.inspect import inspect_pipeline
 from scaffold.inspect.table import registered_classes
 from scaffold.render import derive_names
 from scaffold.render.names import model_name
@@ -81,8 +82,6 @@ class Row:
 
 def rows(source: UpstreamSource) -> Iterator[Row]:
     """Yield a row for each class that a version registers, in the order of its registry."""
-    from scaffold.inspect import inspect_pipeline
-
     for key in registered_classes(source):
         yield row(key, inspect_pipeline(source, key), source)
 
@@ -118,8 +117,6 @@ def models_page(source: UpstreamSource) -> str:
 
 def _complete(entries: list[Row]) -> Iterator[str]:
     """The complete pipelines with their figures."""
-    from scaffold.grade.proof import Figures, figures, proofs
-
     yield "| pipeline | rollout | training | checks | reason | place |"
     yield "|---|---|---|---|---|---|"
     proven = proofs().get(VERSION, {})

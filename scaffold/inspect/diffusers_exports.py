@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from scaffold.source.syntax import walk_tree
+from scaffold.upstream.fetch import fetch_wheel
 from scaffold.upstream.source import UpstreamSource, WheelSource
 
 DENOISERS = ("transformers.", "unets.")
@@ -71,8 +72,6 @@ def _is_table(node: ast.expr) -> bool:
 
 def main(versions: Sequence[str]) -> None:
     """Print the table of the named releases, fetching their wheels where the cache lacks them."""
-    from scaffold.upstream.fetch import fetch_wheel
-
     wheels = [(version, WheelSource(fetch_wheel("diffusers", version), version, version)) for version in versions]
     table = additions([(version, read_exports(source)) for version, source in wheels])
     sys.stdout.write(json.dumps(table, indent=1) + "\n")

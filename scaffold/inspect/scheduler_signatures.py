@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 
+from scaffold.upstream.fetch import fetch_wheel
 from scaffold.upstream.source import UpstreamSource, WheelSource
 
 FOLDER = "diffusers/schedulers/"
@@ -51,8 +52,6 @@ def agreed(releases: Sequence[Mapping[str, Mapping[str, list[str]]]]) -> Signatu
 
 def main(versions: Sequence[str]) -> None:
     """Print the table of the named releases, fetching their wheels where the cache lacks them."""
-    from scaffold.upstream.fetch import fetch_wheel
-
     wheels = [WheelSource(fetch_wheel("diffusers", version), version, version) for version in versions]
     table = agreed([read_signatures(wheel) for wheel in wheels])
     rows = [f" {json.dumps(cls)}: {json.dumps(methods)}" for cls, methods in table.items()]

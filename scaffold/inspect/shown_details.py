@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from scaffold.inspect.facts import UNKNOWN
+
 if TYPE_CHECKING:
     from scaffold.inspect.facts import Fact
 
@@ -32,7 +34,5 @@ def shown_details(facts: Mapping[str, Fact]) -> Iterator[tuple[str, Fact]]:
     Args:
         facts: those of a report.
     """
-    from scaffold.inspect.facts import UNKNOWN
-
     for name, key in SHOWN.items():
         yield name, facts.get(key, UNKNOWN)

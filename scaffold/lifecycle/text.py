@@ -5,12 +5,15 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from scaffold.check import check_paths
 from scaffold.terminal.console import SafeConsole, said
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from scaffold.check import Finding
     from scaffold.lifecycle.changed_values import ChangedValue
+    from scaffold.lifecycle.package import ScaffoldedPackage
     from scaffold.lifecycle.remove import Removal
     from scaffold.lifecycle.update import UpdateResult
     from scaffold.plan import Plan
@@ -78,5 +81,23 @@ def _plan(console: SafeConsole, plan: Plan, notes: Iterable[str], values: Iterab
 
 
 def plain_console() -> SafeConsole:
-    """Return a console that wraps nothing, and that a closed pipe does not stop."""
+    """Return a console that does not wrap lines and survives a closed pipe."""
     return SafeConsole(soft_wrap=True)
+
+
+SHOWN = 10
+
+
+def findings_of(package: ScaffoldedPackage) -> tuple[Finding, ...]:
+    """Return the findings of the rules in a package."""
+    return check_paths([package.root / package.path]).findings
+
+
+def print_findings(package: ScaffoldedPackage, findings: Sequence[Finding]) -> None:
+    """Print the first findings and the command that shows all."""
+    console = plain_console()
+    for finding in findings[:SHOWN]:
+        console.print(f"{finding.path}:{finding.line}: {finding.severity} {finding.rule} {finding.message}")
+    if len(findings) > SHOWN:
+        there = shlex.quote(package.from_here)
+        console.print(f"and {len(findings) - SHOWN} more; run `omni-scaffold check {there}`")

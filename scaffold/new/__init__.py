@@ -1,11 +1,10 @@
 """``omni-scaffold new``: from a pipeline and a checkpoint to a planned integration."""
 
 from scaffold.new.package import render_files, render_package
-from scaffold.new.plan import NewResult, plan_new
+from scaffold.new.plan import NewResult, plan_new, uncommitted_notes
 from scaffold.new.recorded import package_path, record_paths
 from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest
-from scaffold.new.uncommitted import uncommitted_notes
 
 __all__ = [
     "NewRequest",

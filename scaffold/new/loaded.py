@@ -1,4 +1,4 @@
-"""`new --checkpoint`: the package that is about to be written loads the checkpoint that was given."""
+"""`new --checkpoint`: the pipeline and the package that is about to be written load the checkpoint that was given."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,20 +19,22 @@ from scaffold.verify.loading.run import load_headers, missing_libraries
 from scaffold.verify.loading.text import finding_lines
 
 if TYPE_CHECKING:
+    from scaffold.checkpoint import CheckpointHeaders
+    from scaffold.inspect.report import Report
     from scaffold.render import RenderedFile
 
 _NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
 def loaded(files: Mapping[str, RenderedFile], package: str, pipeline: str, checkpoint: str, notes: list[str]) -> str:
-    """What the package makes of the checkpoint, in words.
+    """Return the result of loading the checkpoint with the package, in words.
 
     Args:
         files: the package as it will be written, by path.
         package: path of its folder.
-        pipeline: registry key, by which the released checkpoint is known.
+        pipeline: registry key, by which the released checkpoint is found.
         checkpoint: folder, file or Hub repository.
-        notes: gets what the reader should know of a checkpoint that fits.
+        notes: receives remarks on a checkpoint that fits.
 
     Raises:
         MisfitError: the package does not load it.
@@ -70,7 +73,7 @@ def loaded(files: Mapping[str, RenderedFile], package: str, pipeline: str, check
 
 
 def _stranger(names: Sequence[str], pipeline: str) -> str | None:
-    """That the checkpoint shares next to nothing with the one that was released, numbers of layers apart."""
+    """Return a message if the checkpoint has less than half of the released tensor names, ignoring layer numbers."""
     layout = layouts().get(pipeline)
     if layout is None:
         return None
@@ -79,3 +82,21 @@ def _stranger(names: Sequence[str], pipeline: str) -> str | None:
     if 2 * len(released & given) >= len(released):
         return None
     return f"its tensors are not those of {layout.repository}, {quoted(names[0])} first"
+
+
+def weight_file_notes(report: Report, headers: CheckpointHeaders) -> list[str]:
+    """Return a warning if the checkpoint has none of the files the pipeline loads: the rollout would not start.
+
+    Args:
+        report: what ``inspect`` found; if the files are not certain, there is no warning.
+        headers: of the checkpoint, or of a folder or file inside it.
+    """
+    files = report.fact("answers.checkpoint.files")
+    if not files.value or files.confidence != "certain":
+        return []
+    names = [f"/{headers.source}/{file.name}" for file in headers.files] + [f"/{headers.source}"]
+    if any(fnmatchcase(name, f"*/{pattern}") for name in names for pattern in files.value):
+        return []
+    place = files.evidence[0]
+    loads = f"{report.upstream.pipeline} loads {', '.join(files.value)} ({place.file}:{place.line})"
+    return [f"{loads}, and {headers.source} has no such file: a rollout does not start with this checkpoint as it is"]

@@ -1,4 +1,4 @@
-"""Packages that a checkout has of its own for the pipeline, and what the rendered one does otherwise."""
+"""Reports a checkout's own packages for the same pipeline, and how the rendered one differs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaffold.check.engine import check_targets
-from scaffold.check.model.hydra import MODEL, lora_rank, truth
 from scaffold.check.model.project import Project
-from scaffold.check.model.recorded_facts import recorded_facts
-from scaffold.check.model.trainer import starts_v1
+from scaffold.check.model.shell import MODEL, lora_rank, truth
 from scaffold.check.model.tree import DiskTree
 from scaffold.check.targets import Target
 from scaffold.errors import ScaffoldError
 
 if TYPE_CHECKING:
-    from scaffold.check.model.package import Package
+    from scaffold.check.model.project import Package
     from scaffold.check.model.registration import Registration
     from scaffold.spec import IntegrationSpec
     from scaffold.target import ContractProfile
@@ -30,15 +28,15 @@ _WAYS = {
 
 
 def own_package_notes(root: Path, spec: IntegrationSpec, profile: ContractProfile) -> list[str]:
-    """Return one line for each: a rollout adapter of it is an heir of the pipeline, or has the same architecture.
+    """Return a line for each package whose rollout adapter is a subclass of the pipeline, or has the same architecture.
 
     Args:
         root: the checkout.
         spec: of the package that is rendered.
-        profile: what the checkout can do.
+        profile: the checkout's capabilities.
     """
     project = Project(DiskTree(root))
-    found = ((package, _registered(package, spec)) for package in project.packages if not recorded_facts(package))
+    found = ((package, _registered(package, spec)) for package in project.packages if not package.facts.all)
     return [_note(package, entries, spec, profile) for package, entries in found if entries]
 
 
@@ -75,7 +73,7 @@ def _differences(
         ours = _WAYS.get(sync) if spec.value("lora.rank") else None
         if ours != _WAYS[there]:
             yield f"{ours or 'it trains without LoRA'}, there {_WAYS[there]}"
-    if {starts_v1(package, script) for script in scripts} == {not profile.use_v1}:
+    if {package.starts_v1(script) for script in scripts} == {not profile.use_v1}:
         yield f"it starts trainer {'v1' if profile.use_v1 else 'v0'}, there {'v0' if profile.use_v1 else 'v1'}"
     batched = [entry.cls.attribute("supports_request_batch") for entry in entries if entry.cls is not None]
     if any(a is not None and a.value is not None and a.file.value(a.value) is True for a in batched):

@@ -1,8 +1,9 @@
-"""What an earlier run recorded of a package, and where."""
+"""Reads what an earlier run recorded about a package."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,17 @@ from scaffold.plan.line_ends import plain
 from scaffold.plan.output import states
 from scaffold.render.runtime import is_runtime, runtime_files
 from scaffold.spec import read_spec
+from scaffold.spec.derived import comparable, digest
 from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
 
 if TYPE_CHECKING:
+    from scaffold.new.request import NewRequest
+    from scaffold.plan import Plan
     from scaffold.spec import IntegrationSpec, StoredSpec
+
+
+# The tool and the target say these themselves.
+_NOBODYS = ("tool.", "target.", "upstream.version", "upstream.checkout_pin")
 
 
 def package_path(spec: IntegrationSpec) -> str:
@@ -43,7 +51,7 @@ def recorded_spec(root: Path, spec: IntegrationSpec) -> StoredSpec | None:
 
 
 def known_digests(root: Path, spec: IntegrationSpec) -> dict[str, str]:
-    """Digests of the files as they were last rendered there; of the runtime's alone where the package was not."""
+    """Return the digests of the files as last rendered there; only the runtime's if the package is new."""
     shared = recorded_runtime(root, runtime_files())
     recorded = recorded_spec(root, spec)
     if recorded is None:
@@ -62,9 +70,9 @@ def recorded_runtime(root: Path, paths: Collection[str]) -> dict[str, str]:
     found = {}
     for path, state in states(root, paths).items():
         content = plain(state)
-        digest = content.content_sha256 if content is not None else None
-        if digest is not None and any(files.get(path) == digest for files in known):
-            found[path] = digest
+        found_digest = content.content_sha256 if content is not None else None
+        if found_digest is not None and any(files.get(path) == found_digest for files in known):
+            found[path] = found_digest
     return found
 
 
@@ -78,3 +86,68 @@ def packages_with_runtime(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]
         shared = {name: digest for name, digest in files.items() if is_runtime(name)}
         if shared:
             yield path.parent.name, shared
+
+
+def keep_own(plan: Plan, spec: IntegrationSpec, request: NewRequest) -> Plan:
+    """Return the plan with a conflict where the package that is there is of another version, or has values set by hand.
+
+    Whatever is in conflict in a package of the tool's own, the hint is the ``update`` that does what is wanted.
+    """
+    stored = recorded_spec(plan.root, spec)
+    if stored is None:
+        return plan
+    recorded, (path, _) = stored.spec, record_paths(spec)
+    there, wanted = recorded.value("upstream.version"), spec.value("upstream.version")
+    names = hand_set(recorded, spec) if request.spec is None else ()
+    reasons = [f"made for vllm-omni {there}, not {wanted}"] if there != wanted else []
+    reasons += [f"set by hand: {', '.join(names)}"] if names else []
+    if reasons:
+        conflict = "; ".join(reasons)
+        changes = tuple(
+            replace(change, conflict=conflict) if change.path == path else change for change in plan.changes
+        )
+        plan = replace(plan, changes=changes)
+    command = f"omni-scaffold update {from_here(plan.root, package_path(spec))}"
+    if request.spec is not None:
+        own = Path(request.spec).resolve() == (plan.root / path).resolve()
+        first = "" if own else f"set its values in {path} and "
+        advice = f"{first}`{command} --spec` renders them, with your edits of other files kept"
+    elif there != wanted:
+        advice = f"`{command} --vllm-omni {request.vllm_omni or wanted}` carries the package there and keeps your edits"
+    elif names:
+        advice = f"`{command} --spec` renders the values that you set, `{command}` renders anew and keeps them"
+    else:
+        advice = f"`{command}` renders anew and keeps your edits"
+    return replace(
+        plan,
+        conflict_message="`new` wrote this package before, and it is another one now",
+        conflict_hint=f"{advice}; --force overwrites them",
+    )
+
+
+def hand_set(recorded: IntegrationSpec, new: IntegrationSpec) -> tuple[str, ...]:
+    """Return ``section.key`` of each recorded value that is not the tool's own and is another one in ``new``."""
+    if not recorded.derived:
+        return ()  # an older spec does not tell
+    found = []
+    for section, values in recorded.sections.items():
+        for key, value in values.items():
+            name = f"{section}.{key}"
+            mine = value is not None and digest(value) != recorded.derived.get(name)
+            other = new.sections.get(section, {}).get(key)
+            if mine and not name.startswith(_NOBODYS) and comparable(value) != comparable(other):
+                found.append(name)
+    return tuple(found)
+
+
+def dated_as_there(spec: IntegrationSpec, root: Path) -> IntegrationSpec:
+    """Keep the date of a package that is there: a second run on another day changes nothing."""
+    name, stored = "last_updated", recorded_spec(root, spec)
+    there = stored.spec if stored is not None else None
+    date = there.value(f"docs.{name}") if there is not None else None
+    if there is None or date is None:
+        return spec
+    sections = {**spec.sections, "docs": {**spec.sections["docs"], name: date}}
+    derived = {**spec.derived, f"docs.{name}": there.derived.get(f"docs.{name}", spec.derived[f"docs.{name}"])}
+    provenance = {**spec.provenance, f"docs.{name}": there.provenance.get(f"docs.{name}", "")}
+    return replace(spec, sections=sections, derived=derived, provenance=provenance)

@@ -1,4 +1,4 @@
-"""Functions of Python's own library, on plain values: what each gives, and where nobody knows."""
+"""Functions of the standard library on known values; unknown where the result is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIGITS = 20
 
 
 def _plainly(function: Callable[..., Any]) -> Builtin:
-    """What a function gives that is called with values as they are."""
+    """Call a function of Python with known values."""
 
     def known(domain: Plain, args: list[Any], kwargs: dict[str, Any]) -> Any:
         values = [*args, *kwargs.values()]

@@ -42,7 +42,7 @@ class ClassInfo:
 
     @cached_property
     def delegate(self) -> str | None:
-        """The attribute that is asked for whatever the object lacks: ``return getattr(self.NAME, name)``."""
+        """The attribute that ``__getattr__`` delegates to: ``return getattr(self.NAME, name)``."""
         found = self.find_method("__getattr__")
         last = found[1].body[-1] if found is not None and len(found[1].body) == 1 else None
         call = last.value if isinstance(last, ast.Return) else None
@@ -107,7 +107,7 @@ class Classes:
     """Makes one ``ClassInfo`` for each class statement.
 
     Args:
-        evaluate: works out an expression, such as a base, in a module's global scope.
+        evaluate: evaluates an expression, such as a base, in a module's global scope.
     """
 
     def __init__(self, evaluate: Callable[[ast.expr, ModuleInfo], Any]) -> None:
@@ -154,7 +154,7 @@ class Classes:
 
 
 def _is_of_class(annotation: ast.expr) -> bool:
-    """Whether an annotation, or a text in it, says ``ClassVar``."""
+    """Whether an annotation, or a string in it, names ``ClassVar``."""
     for node in walk_tree(annotation):
         said = node.id if isinstance(node, ast.Name) else getattr(node, "attr", None) or getattr(node, "value", None)
         if isinstance(said, str) and "ClassVar" in said:

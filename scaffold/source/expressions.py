@@ -1,4 +1,4 @@
-"""What each kind of expression does; what values are, the domain says."""
+"""Evaluation of each kind of expression; the domain defines the values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an execution stands: activations of functions, and the undecided conditions and loops around."""
+"""The state of an execution: activations of functions, and the undecided conditions and loops around."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class Frame:
 
 @dataclass(eq=False)
 class Path:
-    """The way to where an execution stands; one that decides every condition has nothing in it.
+    """The path to the current statement; empty in an execution that decides every condition.
 
     Attributes:
         conditions: undecided conditions that hold here, with their truth.
-        loops: numbers of the loops whose turns are not known.
+        loops: numbers of the loops whose number of turns is unknown.
         rows: items of the loops that are followed turn by turn.
         marks: how many calls each branch around began with.
         branches: the branches around: how deep they stand, the condition, and its truth there.
-        depth: how many branches and loops are around that may not be taken.
+        depth: how many of the branches and loops around may not run.
     """
 
     conditions: list[tuple[Any, bool]] = field(default_factory=list)
@@ -68,11 +68,11 @@ class Path:
     depth: int = 0
 
     def mark(self) -> tuple[int, int, int, int, int]:
-        """Return what leads back here."""
+        """Return a mark that `back` returns to."""
         return len(self.conditions), len(self.loops), len(self.rows), len(self.marks), self.depth
 
     def back(self, mark: tuple[int, int, int, int, int]) -> None:
-        """Forget what was added since a mark."""
+        """Remove what was added since a mark."""
         del self.conditions[mark[0] :], self.loops[mark[1] :], self.rows[mark[2] :], self.marks[mark[3] :]
         self.depth = mark[4]
 
@@ -92,7 +92,7 @@ class Chain(dict[str, Any]):
 
 
 def closure_of(frame: Frame) -> Mapping[str, Any]:
-    """Return what a function made here sees: names that are bound later too, as in Python."""
+    """Return the closure of a function made here; as in Python, it sees names that are bound later."""
     return Chain(frame.env, frame.closure) if frame.closure else frame.env
 
 

@@ -1,4 +1,4 @@
-"""The one interpreter of Python: control flow, names and calls; what values are is a domain's."""
+"""The one interpreter of Python: control flow, names and calls; a domain defines the values."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _READS = frozenset((ast.Name, ast.Attribute))
 
 
 class Domain(Protocol):
-    """What values are, and what becomes of a condition or a loop whose outcome is not known.
+    """Defines values, and how to go on at a condition or a loop whose outcome is unknown.
 
     Attributes:
-        handlers: kinds of expressions and statements that this domain reads in its own way.
+        handlers: kinds of expressions and statements that this domain evaluates itself.
         measured: whether the size of every value counts as steps; else the domain bounds it.
         most_rows: rows that a comprehension makes at the most.
     """
@@ -87,7 +87,7 @@ class Interpreter:
         domain: its values.
         graph: the modules it reads.
         budget: the steps that it may take.
-        classes: those that somebody else has read of the same modules.
+        classes: classes of the same modules that are read already.
 
     Attributes:
         path: the undecided conditions and loops around.
@@ -146,7 +146,7 @@ class Interpreter:
         return True
 
     def evaluate_global(self, node: ast.expr, module: ModuleInfo) -> Any:
-        """Evaluate an expression in a module's global scope, undisturbed by what is being executed."""
+        """Evaluate an expression in a module's global scope, apart from the current execution."""
         path = self.path
         kept = path.depth, path.conditions, path.loops
         path.depth, path.conditions, path.loops = 0, [], []
@@ -170,7 +170,7 @@ class Interpreter:
         return items, exact
 
     def arguments(self, node: ast.Call, frame: Frame) -> tuple[list[Any], dict[str, Any]]:
-        """Return what a call is given, by position and by name."""
+        """Return the arguments of a call, by position and by name."""
         args, _ = self.items(node.args, frame)
         kwargs: dict[str, Any] = {}
         for keyword in node.keywords:
@@ -202,7 +202,7 @@ class Interpreter:
 
     @staticmethod
     def open_context(frame: Frame) -> LoopContext:
-        """Begin a loop of a function."""
+        """Enter a loop of a function."""
         context = LoopContext()
         frame.loops.append(context)
         return context

@@ -10,6 +10,7 @@ from functools import cached_property
 from scaffold.errors import ScaffoldError
 from scaffold.source.syntax import walk_tree
 from scaffold.source.values import Evidence
+from scaffold.upstream.exports import absolute_module
 from scaffold.upstream.source import UpstreamSource
 
 ACCELERATORS = frozenset({"is_cuda", "is_cuda_alike", "is_rocm", "is_hip", "is_npu", "is_xpu", "is_musa"})
@@ -48,17 +49,9 @@ class ModuleInfo:
 
     @cached_property
     def filled(self) -> frozenset[str]:
-        """Names whose objects are changed behind their definition, by the module's own text: tables, say."""
+        """Names whose objects, such as tables, the module changes after their definition."""
         nodes = walk_tree(self.tree) if self.tree is not None else ()
         return frozenset(name for node in nodes if (name := _changed(node)) is not None)
-
-    def absolute(self, module: str | None, level: int) -> str:
-        """The dotted name that a relative import means."""
-        if level == 0:
-            return module or ""
-        parts = self.package.split(".")
-        base = parts[: len(parts) - (level - 1)]
-        return ".".join([*base, *([module] if module else [])])
 
 
 def _changed(node: ast.AST) -> str | None:
@@ -74,7 +67,7 @@ def _changed(node: ast.AST) -> str | None:
 
 
 def _asks_for_accelerator(node: ast.If) -> bool:
-    """Whether a condition is ``platform.is_cuda()`` or the like, and something is said for all others."""
+    """Whether a condition is ``platform.is_cuda()`` or the like, with an ``else`` for all other platforms."""
     test = node.test
     return (
         bool(node.orelse)
@@ -89,7 +82,7 @@ class ModuleGraph:
     """Finds modules by dotted name and names in modules.
 
     Args:
-        source: vllm-omni; None where nothing of it is read.
+        source: vllm-omni; None where it is not read.
     """
 
     def __init__(self, source: UpstreamSource | None) -> None:
@@ -99,12 +92,12 @@ class ModuleGraph:
 
     @property
     def source(self) -> UpstreamSource:
-        """The version that is read, of a graph that has one."""
+        """The version that is read."""
         assert self._source is not None
         return self._source
 
     def hold(self, package: Mapping[str, ast.Module]) -> None:
-        """Take in the modules of a package of verl-omni, by their last names."""
+        """Add the modules of a package of verl-omni, by their last names."""
         for name, tree in package.items():
             self._package[name] = info = ModuleInfo(f"{OWN}.{name}", f"{name}.py", OWN)
             self._collect(info, tree.body)
@@ -157,7 +150,7 @@ class ModuleGraph:
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.bind_imports(info, node, info.imports, info.stars)
             elif isinstance(node, ast.If):
-                # The branch that is normally taken comes last, so that it wins: that for no particular accelerator.
+                # The branch that normally runs, the one for no particular accelerator, comes last, so that it wins.
                 first, last = (node.body, node.orelse) if _asks_for_accelerator(node) else (node.orelse, node.body)
                 self._collect(info, first)
                 self._collect(info, last)
@@ -179,7 +172,7 @@ class ModuleGraph:
                 name = alias.asname or alias.name.partition(".")[0]
                 into[name] = Import(alias.name if alias.asname else name, None, node.lineno)
             return
-        module = info.absolute(node.module, node.level)
+        module = absolute_module(info.package, node) or ""
         for alias in node.names:
             if alias.name == "*":
                 if stars is not None:

@@ -1,4 +1,4 @@
-"""Python's own values: the domain of whoever knows what a text is given, and decides every condition on it."""
+"""Concrete Python values: the domain of readers that know all inputs and so decide every condition."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _TABLES = frozenset(
 
 
 class Plain:
-    """Values as Python has them; a domain of more kinds of values says what these do.
+    """Python values; a subclass adds more kinds of values.
 
     Args:
         graph: the modules that are read.
         budget: the steps that may be taken.
-        classes: those that somebody else has read of the same modules.
+        classes: classes of the same modules that are read already.
     """
 
     measured = True
@@ -62,7 +62,7 @@ class Plain:
         self.run = Interpreter(self, graph, budget, classes)
         self._generators: dict[ast.AST | None, bool] = {}
 
-    # What a domain of more values answers.
+    # Hooks of subclasses with more kinds of values.
     def get_attr(self, base: Any, name: str, at: Evidence | None = None) -> Any:
         """Return an attribute."""
         if isinstance(base, External):
@@ -74,11 +74,11 @@ class Plain:
         return Bound(base, name) if isinstance(base, _HAVE_METHODS) else UNKNOWN
 
     def has_attr(self, base: Any, name: str) -> Any:
-        """Whether a value has an attribute; unknown where that is."""
+        """Whether a value has an attribute; unknown where the text does not tell."""
         return hasattr(base, name) if isinstance(base, (str, list, dict, tuple, set)) else UNKNOWN
 
     def set_attr(self, base: Any, name: str, value: Any) -> None:
-        """Set an attribute, where somebody can read it again."""
+        """Set an attribute."""
 
     def is_instance(self, value: Any, kind: Any) -> Any:
         """Whether a value is of a class."""
@@ -90,19 +90,19 @@ class Plain:
         return UNKNOWN
 
     def call_external(self, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Return what a function of another package gives."""
+        """Return the result of a function of another package."""
         return UNKNOWN
 
     def call_other(self, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Return what a call of anything else gives."""
+        """Return the result of a call of anything else."""
         return func if isinstance(func, Unknown) else UNKNOWN
 
     def known_method(self, receiver: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Return what a method of a value gives whose methods are known, unlike those of the source."""
+        """Return the result of a method of a value that is no object of the source."""
         return self.made_of(args, name)
 
     def open_if(self, node: ast.If, frame: Frame) -> bool:
-        """Go on where a condition is not known."""
+        """Handle a condition that is unknown."""
         raise UndecidedError(f"`{ast.unparse(node.test)[:80]}` is not known from the text")
 
     def item(self, base: Any, key: Any, node: ast.Subscript) -> Any:
@@ -118,7 +118,7 @@ class Plain:
         return None
 
     def made_of(self, values: list[Any], how: str) -> Any:
-        """Return what an operation that is not read makes of values."""
+        """Return the result of an operation that the domain does not implement."""
         return UNKNOWN
 
     # Values.
@@ -176,7 +176,7 @@ class Plain:
 
     # Operations.
     def operate(self, kind: type[ast.AST], args: list[Any], at: Evidence | None) -> Any:
-        """Apply an operator; unknown where Python would refuse."""
+        """Apply an operator; unknown where Python would raise."""
         for arg in args:
             if isinstance(arg, Unknown):
                 return arg
@@ -206,7 +206,7 @@ class Plain:
             return same == (kind is ast.Is)
         try:
             if kind in (ast.In, ast.NotIn):
-                # Looked up as it is: the container was measured when it was made.
+                # Looked up without measuring: the container was measured when it was made.
                 return (left in right) == (kind is ast.In) if isinstance(right, _CONTAINERS) else UNKNOWN
             return compare(kind, left, right) if isinstance(left, _PLAIN) and isinstance(right, _PLAIN) else UNKNOWN
         except WRONG:
@@ -226,7 +226,7 @@ class Plain:
             return self.no_item(key, error)
 
     def no_item(self, key: Any, error: Exception) -> Any:
-        """Go on where a table or a list has no such item."""
+        """Handle a table or a list without such an item."""
         return UNKNOWN
 
     def put(self, base: Any, key: Any, value: Any, target: ast.Subscript, frame: Frame) -> None:
@@ -251,7 +251,7 @@ class Plain:
             self.run.assign(item, part, frame)
 
     def parts(self, value: Any, count: int) -> list[Any]:
-        """Return what a value is taken apart into."""
+        """Return the parts that a value unpacks into."""
         return [UNKNOWN] * count if isinstance(value, Unknown) else self.iterate(value)
 
     def grow(self, kind: type[ast.operator], old: Any, value: Any) -> bool:
@@ -412,7 +412,7 @@ class Plain:
 
 
 def _formatted(value: str | int, spec: ast.expr) -> str | None:
-    """A value in a format that is written down and narrow; None in any other."""
+    """Format a value with a literal, narrow format; None for any other format."""
     written = spec.values if isinstance(spec, ast.JoinedStr) else []
     text = "".join(str(part.value) for part in written if isinstance(part, ast.Constant))
     if len(written) != 1 or not _FORMAT.fullmatch(text):

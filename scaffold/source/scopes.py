@@ -1,4 +1,4 @@
-"""Names of modules' global scopes, followed through imports, and what stands behind them."""
+"""Names of modules' global scopes, followed through imports to their values."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from scaffold.source.values import ClassRef, Evidence, External, Func, ModuleRef
 
 
 class Scopes:
-    """Looks names up; each is worked out once.
+    """Looks up names; each is evaluated once.
 
     Args:
         graph: finds modules.
-        evaluate: works out an expression in a module's global scope.
-        classes: those that somebody else has read of the same modules.
+        evaluate: evaluates an expression in a module's global scope.
+        classes: classes of the same modules that are read already.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What each kind of statement does; each tells whether execution goes on behind it."""
+"""Execution of each kind of statement; each function tells whether execution continues behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walks over syntax trees that look at no more than they must."""
+"""Walks over syntax trees that visit no more nodes than needed."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def is_docstring(node: ast.AST | None) -> bool:
 
 
 def without_docstring(body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements of a function behind the text that says what it does."""
+    """Return the statements of a function without its docstring."""
     return list(body[1:] if body and is_docstring(body[0]) else body)
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
-    """Return what a call gives by a name."""
+    """Return the keyword argument of a name."""
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
@@ -68,7 +68,7 @@ def looked_up(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
 
 
 def lineage(classes: Mapping[str, ast.ClassDef], name: str) -> list[ast.ClassDef]:
-    """Return a class of a text and those of the text that it derives from, the nearest first."""
+    """Return a class and its ancestors in the same text, the nearest first."""
     found: list[ast.ClassDef] = []
     pending = [name]
     while pending:

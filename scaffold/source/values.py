@@ -1,4 +1,4 @@
-"""Values that mean the same to everybody who reads Python: functions, classes, modules, and what is not known."""
+"""Values that all domains share: functions, classes, modules, and unknown values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Evidence(NamedTuple):
 
 
 class PlacedError(Exception):
-    """Ends an execution; the interpreter adds the place of the statement, where none is known."""
+    """Ends an execution; the interpreter adds the place of the statement where it is missing."""
 
     place: Evidence | None = None
 
@@ -30,7 +30,7 @@ class PlacedError(Exception):
 
 
 class UndecidedError(PlacedError):
-    """The text does not tell what is asked; the message says why, without a final full stop."""
+    """The text does not tell a value; the message says why, without a final full stop."""
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ class Value:
 
 @dataclass(eq=False)
 class Unknown(Value):
-    """A value that the text does not give."""
+    """A value that the text does not tell."""
 
     reason: str = ""
 
@@ -73,7 +73,7 @@ class ClassRef(Value):
 
 @dataclass(eq=False)
 class Func(Value):
-    """A function of the source, with what it closes over and is bound to."""
+    """A function of the source, with its closure and its receiver."""
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     module: ModuleInfo
@@ -104,7 +104,7 @@ class Bound:
 
 
 class Keys(list[Any]):
-    """The keys of a table, in order; a set to operators of sets."""
+    """The keys of a table, in order; operators of sets treat them as a set."""
 
 
 class Stream:

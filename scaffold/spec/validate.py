@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.files.resources import templates_root
+from scaffold.files.reading import read_text
+from scaffold.files.resources import runtime_root, templates_root
 from scaffold.spec.defaults import DEFAULTS
 from scaffold.spec.model import IntegrationSpec
 from scaffold.spec.ranges import require_ranges
@@ -32,6 +33,9 @@ ALLOWED: Mapping[str, Collection[Any]] = {
     "lora.sync": ("fold", "adapter", "merge", "none"),
     "grade.value": ("complete", "unproven", "partial", None),
 }
+_TABLES = re.compile(r"^def ([a-z]+)_tables\(", re.MULTILINE)
+_LAYOUTS = re.compile(r"^class (\w+)Layout\(Layout\)", re.MULTILINE)
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 POSITIVE = (
     "latents.channels",
     "latents.patch",
@@ -144,11 +148,16 @@ def _validate_references(spec: IntegrationSpec, require: Callable[[str, Callable
 
 
 def _blocks() -> dict[str, list[str]]:
-    """Kinds of the blocks that are chosen by a key of ``[architecture]``: a kind is a file of ``templates/blocks``."""
+    """Kinds of the blocks that are chosen by a key of ``[architecture]``.
+
+    A kind is a file of ``templates/blocks``, a function of the runtime's ``rotary`` or a class of its ``layouts``.
+    """
     names = {path.name for path in (templates_root() / "blocks").glob("*.py.jinja")}
     files = sorted(name.removesuffix(".py.jinja") for name in names)
-    found = {key: _after(files, f"{key}_") for key in ("rotary", "latent_input", "latent_output")}
-    return {**found, "image_position": ["text_length", "sequential", *_after(files, "layout_")]}
+    found = {key: _after(files, f"{key}_") for key in ("latent_input", "latent_output")}
+    found["rotary"] = _TABLES.findall(read_text(runtime_root() / "rotary.py"))
+    layouts = _LAYOUTS.findall(read_text(runtime_root() / "layouts.py"))
+    return {**found, "image_position": [_CAPITAL.sub("_", name).lower() for name in layouts]}
 
 
 def _after(files: list[str], prefix: str) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scaffold.files.reading import read_text
 
-_OPTIONAL = ("seconds", "megabytes", "diffusers", "recorded", "half")
+_OPTIONAL = ("seconds", "megabytes", "diffusers", "recorded", "half", "rolled")
 CONTRACTS = Path(__file__).resolve().parent / "contracts"
 
 
@@ -27,6 +27,7 @@ class ContractEntry:
         diffusers: release of diffusers that it must run on, or None for the installed one.
         recorded: whether it drives a package with a ported denoiser by rollouts that are recorded first.
         half: whether those are rollouts in half precision.
+        rolled: whether it is about the rollout of a hand-written package whose pipeline was recorded.
     """
 
     module: str
@@ -38,6 +39,7 @@ class ContractEntry:
     diffusers: str | None = None
     recorded: bool = True
     half: bool = False
+    rolled: bool = False
 
 
 @lru_cache(maxsize=1)

@@ -29,11 +29,13 @@ from scaffold.verify.catalogue import ContractEntry, catalogue
 from scaffold.verify.child.contained import start_contained
 from scaffold.verify.child.devices import hidden
 from scaffold.verify.child.isolation import is_over, last_words
-from scaffold.verify.contracts.ported import OF_HAND
 from scaffold.verify.package import Package, declared_lists, model_names
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.engine_side.tiny import constants
+from scaffold.verify.rollout.facts import NotEstablishedError
+from scaffold.verify.rollout.level import environment_of, kept_log, make_plan
+from scaffold.verify.rollout.process import run_process
 from scaffold.verify.upstream_loop import upstream_loop
 
 if TYPE_CHECKING:
@@ -59,9 +61,6 @@ def recorded(
         By precision: ``checkpoint`` and ``folder``, where the checkpoint and the recording lie; or ``unknown``, the
         reason why there is none, which also stands under ``failed`` where the pipeline ran and gave none.
     """
-    from scaffold.verify.rollout.facts import NotEstablishedError
-    from scaffold.verify.rollout.level import environment_of, make_plan
-
     found = environment_of(package)
     try:
         if isinstance(found, str):
@@ -74,9 +73,6 @@ def recorded(
 
 def _made(plan: Plan, dtype: str, folder: Path) -> dict[str, Any]:
     """One recording; the files of its process stand beside it."""
-    from scaffold.verify.rollout.level import kept_log
-    from scaffold.verify.rollout.process import run_process
-
     folder.mkdir()
     task = plan.task(dtype, folder / "recording.jsonl", recording=str(folder))
     file = folder / "recording.json"
@@ -244,7 +240,7 @@ def _rolled(
 
     None for a package without its table, and where no selected contract is about its rollout.
     """
-    if not package.declared.place or not any(entry.module in OF_HAND for entry in entries):
+    if not package.declared.place or not any(entry.rolled for entry in entries):
         return None
     folder = stack.enter_context(scratch_folder("recording"))
     return recorded(package, folder, ["float32"], checkpoint)["float32"]

@@ -25,7 +25,9 @@ from scaffold.verify.loading.check import checked
 from scaffold.verify.package import Package, open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import Level, Outcome, VerifyReport
+from scaffold.verify.rollout import level as rollout
 from scaffold.verify.rollout.forking import forking
+from scaffold.verify.train.level import TrainRequest, check_ids, run_level
 
 if TYPE_CHECKING:
     from scaffold.verify.train.level import TrainRequest
@@ -68,8 +70,6 @@ def verify(
         return _train(opened, str(package), VerifyRequest(opened.folder, None, level, tuple(select)), training, tell)
     request = VerifyRequest(opened.folder, None if folder is None else folder.resolve(), level, tuple(select))
     if level == "rollout":
-        from scaffold.verify.rollout import level as rollout
-
         if not request.select or set(request.select) & set(rollout.check_ids()):
             rollout.require(request, Path())  # before the contracts, which take a minute
     with _orderly_end(), forking():
@@ -93,8 +93,6 @@ def _train(
     training: TrainRequest | None,
     tell: Callable[[str], None],
 ) -> VerifyReport:
-    from scaffold.verify.train.level import TrainRequest, run_level
-
     asked = training or TrainRequest()
     with _orderly_end():
         outcome = run_level(request, asked, tell)
@@ -115,12 +113,8 @@ def _both(contract: Mapping[str, Any], rollout: Mapping[str, Any]) -> dict[str, 
 def _known(select: Sequence[str], level: Level) -> None:
     ids = [entry.id for entry in catalogue()]
     if level == "train":
-        from scaffold.verify.train.level import check_ids
-
         ids = check_ids()
     elif level == "rollout":
-        from scaffold.verify.rollout import level as rollout
-
         ids += rollout.check_ids()
     for name in select:
         if name not in ids:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.inspect import inspect_pipeline
 from scaffold.target.pin import vllm_omni_pin
 from scaffold.upstream import locate
 
@@ -95,8 +96,6 @@ def _prompt(key: str | None, texts: dict[str, Any], begin: str | None, end: str 
 
 
 def _inspected(package: Package, module: str, name: str) -> dict[str, Any]:
-    from scaffold.inspect import inspect_pipeline
-
     source = locate(None, checkout_pin=vllm_omni_pin(package.root) if package.checkout else None)
     report = inspect_pipeline(source, f"{module}:{name}")
     facts = {name: report.fact(key).value for name, key in _FROM_FACTS.items()}

@@ -9,16 +9,12 @@ from typing import Any
 import pytest
 
 from scaffold.check.example import BASE, base_tree, check_files
-from scaffold.check.model.calls import resolve
-from scaffold.check.model.follow import returned
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.key_reads import keys_read
-from scaffold.check.model.keys import dict_keys
-from scaffold.check.model.package import Package
-from scaffold.check.model.project import Project
+from scaffold.check.model.calls import resolve, returned
+from scaffold.check.model.keys import dict_keys, keys_read
+from scaffold.check.model.project import Package, Project
+from scaffold.check.model.python import FunctionModel, known
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.tree import MemoryTree
-from scaffold.check.model.values import known
 from scaffold.source.values import UNKNOWN
 
 FOLDER = "verl_omni/pipelines/one_flow_grpo"

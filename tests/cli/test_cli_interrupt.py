@@ -103,7 +103,7 @@ def test_new_while_it_writes(
 def test_update_after_it_wrote(interrupted: Callable[..., str], copied: Path) -> None:
     spec = copied / PACKAGE / "scaffold.toml"
     spec.write_text(spec.read_text().replace("\nshift = 3.0 ", "\nshift = 2.5 "))
-    line = interrupted("update", copied, "--spec", event="import", part="scaffold.check.model.registry")
+    line = interrupted("update", copied, "--spec", event="open", part="osc001_unreadable_file")
     assert line == (
         "`omni-scaffold update` was interrupted while checking the result; 4 files are written; "
         f"next: run `omni-scaffold check {copied / PACKAGE}`"

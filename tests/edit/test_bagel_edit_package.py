@@ -100,7 +100,10 @@ def test_each_column_of_the_reference_reaches_the_velocity(
 
     tree = Path(shutil.copytree(bagel_edit, tmp_path / "tree", symlinks=True))
     if right:
-        alter(tree / PACKAGE / "diffusers_training_adapter.py", right, wrong)
+        path = tree / "verl_omni/pipelines/flow_grpo_runtime/references.py"
+        text = path.read_text(encoding="utf-8")
+        assert text.count(right) == 1
+        path.write_text(text.replace(right, wrong), encoding="utf-8")
     (found,) = verify(tree / PACKAGE, select=("inputs-matter",)).checks
     assert found.status == ("fail" if reason else "pass"), found.reason
     assert reason in found.reason

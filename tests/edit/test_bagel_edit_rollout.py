@@ -19,24 +19,24 @@ def test_every_check_passes(bagel_edit: Path) -> None:
     assert_passes(rolled(bagel_edit / PACKAGE, VERSION), VERSION, "BagelPipeline edit", skipped)
 
 
-MODEL, ROLLOUT = "bagel_edit_model.py", "vllm_omni_rollout_adapter.py"
-SCORING, GUIDANCE, PROMPTS = (
-    f"../flow_grpo_runtime/{name}.py" for name in ("composed_training", "guidance", "prompt_form")
+MODEL = "bagel_edit_model.py"
+SCORING, GUIDANCE, PROMPTS, REFERENCES = (
+    f"../flow_grpo_runtime/{name}.py" for name in ("composed_training", "guidance", "prompt_form", "references")
 )
 VELOCITY, WITHOUT = "rollout-wide-velocity", "rollout-without-references-log-prob"
 MISTAKES = {
     "the reference at the noise level of the image": (MODEL, "torch.zeros(1, device", "torch.ones(1, device", VELOCITY),
-    "latents and features at each other's position": (MODEL, "zip((2, 1), sizes", "zip((1, 2), sizes", VELOCITY),
-    "latents that see the features behind them": (MODEL, "q_latents[:, :count]), dim=1), *seen(2))",
+    "latents and features at each other's position": (REFERENCES, "zip((2, 1), sizes", "zip((1, 2), sizes", VELOCITY),
+    "latents that see the features behind them": (REFERENCES, "q_latents[:, :count]), dim=1), *seen(markers))",
                                                   "q_latents[:, :count]), dim=1), *seen(prefix))", VELOCITY),
-    "text that sees a part of the reference": (MODEL, "device=device).tril(\n                seen\n",
-                                               "device=device).tril(\n                9\n", VELOCITY),
+    "text that sees a part of the reference": (REFERENCES, ".tril(seen)", ".tril(9)", VELOCITY),
     "a reference of zeros": (MODEL, "latents = torch.cat((there.to(context.dtype), latents)",
                                          "latents = torch.cat((0 * there.to(context.dtype), latents)", VELOCITY),
     "an image in the branch without one": (SCORING, '{**model_inputs, "reference": None}', "model_inputs", VELOCITY),
     "guidance from the branch with the image": (GUIDANCE, "start = conditional if image_free is None else image_free",
                                                 "start = conditional", VELOCITY),
-    "features that are off by one": (ROLLOUT, "features[1 : len(features) - 1]", "features[2:]", VELOCITY),
+    "features that are off by one": (REFERENCES, "features[plan.before : len(features) - (plan.markers - plan.before)]",
+                                         "features[2:]", VELOCITY),
     "an image that neither side sees": (PROMPTS, 'startswith("dummy_req_id")', 'startswith("")', WITHOUT),
 }  # fmt: skip
 

@@ -111,20 +111,17 @@ def test_the_agent_loop_sends_the_path_that_the_row_names(
 def test_rows_keep_the_file_that_a_line_names_and_wait_for_one_otherwise(
     stage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = f"verl_omni.pipelines.{PACKAGE}"
-    for module in ("verl_omni.pipelines", name):
-        monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
-    monkeypatch.setitem(sys.modules, f"{name}.stage_inputs", stage)
     (path,) = [path for path in files(KEY) if path.endswith("_prompts.py")]
     (tmp_path / "script.py").write_text(files(KEY)[path], encoding="utf-8")
     script = load(tmp_path / "script.py", monkeypatch)
     stage.write_stage_inputs(str(tmp_path / "made.safetensors"), INPUTS)
     named = script.build_row({"prompt": "a", "stage_inputs": "made.safetensors"}, "train", 0, "x", str(tmp_path))
     assert json.loads(named["extra_info"]["inputs"]) == {"stage_inputs": str(tmp_path / "made.safetensors")}
-    script.record_stage_inputs([named], "", "", str(tmp_path), 64, 64)  # nothing waits: no engine is asked for
+    # Nothing waits: no engine is asked for.
+    script.record_stage_inputs(script.STAGES, [named], "", "", str(tmp_path), 64, 64)
     waiting = script.build_row({"prompt": "a"}, "train", 1, "x", str(tmp_path))
     with pytest.raises(ValueError, match="1 rows name no file of stage_inputs: give the checkpoint by --model_path"):
-        script.record_stage_inputs([named, waiting], "", "", str(tmp_path), 64, 64)
+        script.record_stage_inputs(script.STAGES, [named, waiting], "", "", str(tmp_path), 64, 64)
     with pytest.raises(ValueError, match="is no file here"):
         script.build_row({"prompt": "a", "stage_inputs": "gone"}, "train", 0, "x", str(tmp_path))
 
@@ -164,57 +161,10 @@ def test_a_request_is_filled_in_before_the_engine_looks_at_it(stage: Any, tmp_pa
     assert file.make("configuration")(request) == ("configuration", {"prompt": "a", "height": 64, "stage_inputs": path})
 
 
-class Drawing:
-    """Sampling parameters of a stage that draws tokens."""
-
-    def __init__(self, max_tokens: int) -> None:
-        self.max_tokens = max_tokens
-
-    def clone(self) -> Drawing:
-        return Drawing(self.max_tokens)
-
-
-def test_a_stage_that_draws_a_grid_of_tokens_may_draw_all_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """vllm-omni's default is 16 tokens, and the pipeline is refused what is no whole picture."""
-    key, package = "MammothModa2DiTPipeline", "mammoth_moda2_di_t_flow_grpo"
-    asked: list[int] = []
-    default = Drawing(16)
-
-    class Omni:
-        def __init__(self, **_: Any) -> None:
-            self.default_sampling_params_list = [default, None]
-
-        def generate(self, prompt: Any, params: list[Any]) -> None:
-            asked.append(params[0].max_tokens)
-            Path(params[1].extra_args["stage_inputs"]).touch()
-
-        def close(self) -> None:
-            pass
-
-    modules: dict[str, dict[str, Any]] = {
-        f"verl_omni.pipelines.{package}.stage_inputs": {
-            "STAGE_INPUTS": "stage_inputs", "POSITION": 1, "WHOLE": "mammoth_moda2", "StageInputsRecorder": Omni,
-            "read_stage_inputs": dict,
-        },
-        "vllm_omni.entrypoints.omni": {"Omni": Omni},
-        "vllm_omni.inputs.data": {"OmniDiffusionSamplingParams": types.SimpleNamespace},
-        "vllm_omni.model_extras": {"build_text_to_image_prompt": lambda *_: {}},
-    }  # fmt: skip
-    for name, content in modules.items():
-        parts = name.split(".")
-        for end in range(1, len(parts) + 1):
-            monkeypatch.setitem(sys.modules, ".".join(parts[:end]), types.ModuleType(".".join(parts[:end])))
-        vars(sys.modules[name]).update(content)
-    (path,) = [path for path in files(key) if path.endswith("_prompts.py")]
-    (tmp_path / "script.py").write_text(files(key)[path], encoding="utf-8")
-    script = load(tmp_path / "script.py", monkeypatch)
-    monkeypatch.setattr(script, "recording_config", lambda *_: "")
-    rows = [script.build_row({"prompt": "a"}, "train", 0, "x", str(tmp_path))]
-    script.record_stage_inputs(rows, "model", "", str(tmp_path / "made"), 64, 48)
-    assert asked == [4 * (3 + 1) + 1]
-    assert default.max_tokens == 16
+def test_a_stage_that_draws_a_grid_of_tokens_is_told_how_many() -> None:
+    (script,) = [text for path, text in files("MammothModa2DiTPipeline").items() if path.endswith("_prompts.py")]
+    assert "    grid=(16, 1, 1),\n" in script
+    assert "grid=" not in "".join(text for path, text in files(KEY).items() if path.endswith("_prompts.py"))
 
 
 def test_what_a_grid_of_tokens_may_be() -> None:

@@ -129,33 +129,31 @@ def test_registered_names_say_omni_once_and_are_spelled_like_the_pipeline(checko
 
 
 RUN = 8
-# Ported or composed model code, the pipeline's own scheduler and its own loop: each is one version's text.
+# Ported model code, the pipeline's own scheduler and its own loop: each is one version's text.
 MODEL_CODE = ("_denoiser.py", "_schedule.py", "_loop.py")
 # What stays equal, by file, with the packages: statements about a model, not code that could be in one place.
 DECLARED = {
     "common.py": {
         ("bagel", "lance"): "values of one rule of guidance, which both pipelines have",
-        ("boogu_image", "omni_gen2"): "one scheduler asked in one way, and the recipe's guidance",
-        ("lance", "sense_nova_u1"): "the comments of one kind of schedule around a formula of each one's own",
         ("ming_image", "ming_image_diffusion"): "two pipelines of one source: the formula that it has",
-        ("sana_wm", "wan_s2_v"): "how a denoiser is called, where both say the same",
     },
     "diffusers_training_adapter.py": {
-        ("bagel", "hi_dream_o1_image", "lance", "sense_nova_u1"): "arguments of each module's forward, which `check` "
-        "compares with it",
+        ("hi_dream_o1_image", "sense_nova_u1"): "arguments of each module's forward, which `check` compares with it",
     },
-    "vllm_omni_rollout_adapter.py": {
-        ("bagel", "lance"): "one solver's step, whose names and units are each pipeline's own",
-        ("ming_image", "ming_image_diffusion"): "the plan of two pipelines of one source",
+    "_model.py": {
+        (
+            "bagel",
+            "lance",
+        ): "modules of one family: their names in the checkpoint, the order of their calls",
+        ("hi_dream_o1_image", "sense_nova_u1"): "sizes of one language model",
     },
-    "_model.py": {("ming_image", "ming_image_diffusion"): "what two pipelines of one source keep between calls"},
 }
 
 
 def own_files(package: Path) -> list[Path]:
-    """Return the modules of a package beside its model code; that of a composed one is its model module."""
+    """Return the modules of a package beside its model code."""
     model = package.name.removesuffix("_flow_grpo")
-    apart = {model + end for end in (MODEL_CODE if ported(package) else (*MODEL_CODE, "_model.py"))}
+    apart = {model + end for end in MODEL_CODE}
     return [path for path in sorted(package.glob("*.py")) if path.name not in apart]
 
 
@@ -202,8 +200,12 @@ def test_no_eight_lines_in_a_row_stand_in_two_packages(checkout: Path) -> None:
 
 
 def test_a_package_is_small_beside_its_denoiser(checkout: Path) -> None:
-    """Lines of Python beside the denoiser, the ported scheduler and the ported loop, blank ones included."""
+    """Lines of Python beside the denoiser, the ported scheduler and the ported loop, blank ones included.
+
+    A composed package has its model in them.
+    """
     sizes = {}
     for package in packages(checkout):
-        sizes[package.name] = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in own_files(package))
-    assert max(sizes.values()) <= 480, sizes
+        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in own_files(package))
+        sizes[package.name] = lines, 480 if ported(package) else 620
+    assert all(lines <= most for lines, most in sizes.values()), sizes

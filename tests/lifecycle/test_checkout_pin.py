@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def test_update_does_not_go_back_by_itself(
 def test_newest_release_is_no_name_of_an_older_one(
     output: Callable[..., Path], scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scaffold.upstream.newest.newest_release", lambda distribution: "0.28.0")
+    monkeypatch.setattr(sys.modules["scaffold.upstream.locate"], "newest_release", lambda distribution: "0.28.0")
     before = snapshot(output("0.30.0"))
     line = scaffold_cli("update", output("0.30.0"), "--vllm-omni", "newest", "--dry-run").refusal(4)
     assert "the newest release is 0.28.0, which is older" in line

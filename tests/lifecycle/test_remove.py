@@ -140,15 +140,6 @@ def test_edited_files_are_kept_and_named(package: Callable[..., Path], scaffold_
     assert "toy_flow_grpo" not in (root / REGISTRY).read_text()
 
 
-def test_edited_spec_is_kept(package: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
-    root = package()
-    spec = root / PACKAGE / "scaffold.toml"
-    spec.write_text(spec.read_text().replace("\nshift = 3.0 ", "\nshift = 2.5 "))
-    printed = scaffold_cli("remove", root / PACKAGE, "--keep-edited").success()
-    assert f"kept: {PACKAGE}/scaffold.toml;" in printed
-    assert "shift = 2.5" in spec.read_text()
-
-
 def test_force_takes_edited_files_but_not_others(
     package: Callable[..., Path], scaffold_cli: Callable[..., Any]
 ) -> None:
@@ -224,15 +215,6 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(
     scaffold_cli("remove", root / PACKAGE).refusal(2)
     assert snapshot(outside) == before
     assert (root / PACKAGE / "common.py").exists()
-
-
-def test_files_of_others_are_named_and_stay(package: Callable[..., Path], scaffold_cli: Callable[..., Any]) -> None:
-    root = package()
-    (root / PACKAGE / "notes").mkdir()
-    (root / PACKAGE / "notes/a.md").write_text("mine\n")
-    printed = scaffold_cli("remove", root / PACKAGE).success()
-    assert f"note: not rendered, and kept: {PACKAGE}/notes/a.md\n" in printed
-    assert [path.name for path in (root / PACKAGE).rglob("*")] == ["notes", "a.md"]
 
 
 @pytest.mark.parametrize("command", ["remove", "update"])

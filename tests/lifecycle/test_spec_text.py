@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -180,7 +181,7 @@ def test_lists_that_stand_apart_are_not_touched() -> None:
 def test_comments_that_cannot_be_kept_are_a_conflict(
     out: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scaffold.spec.rewrite.rewrite", lambda *_: None)
+    monkeypatch.setattr(sys.modules["scaffold.lifecycle.update"], "rewrite", lambda *_: None)
     before = snapshot(out)
     line = scaffold_cli("update", out, "--vllm-omni", "0.30.0").refusal(4)
     assert "without losing your comments" in line

@@ -154,15 +154,19 @@ def test_contracts_hold(warm: None, lance: Path) -> None:
 
 LAYOUT = """
 import json, math, sys
+from functools import partial
 import torch
-from verl_omni.pipelines.lance_flow_grpo.lance_model import Layout, LanceForTraining, LanceTrainingConfig
+from verl_omni.pipelines.flow_grpo_runtime.layouts import GridSequentialLayout
+from verl_omni.pipelines.flow_grpo_runtime.rotary import sections_tables
+from verl_omni.pipelines.lance_flow_grpo.lance_model import LanceForTraining, LanceTrainingConfig
 
 config = LanceTrainingConfig.from_model_path(sys.argv[1])
 module = LanceForTraining.from_pretrained(sys.argv[1], torch_dtype=torch.float32)
 grid = torch.cartesian_prod(torch.arange(2), torch.arange(3)).expand(2, -1, -1)
 lengths = (5, 3)
 mask = torch.arange(5) < torch.tensor(lengths)[:, None]
-layout = Layout(5, mask, grid, config, grid.device)
+tables = partial(sections_tables, config=config)
+layout = GridSequentialLayout(5, mask, grid, tables, grid.device, before=1, after=1)
 axes = [0] * 4 + [1] * 2 + [2] * 2
 
 
@@ -180,8 +184,8 @@ apart = []
 for row, length in enumerate(lengths):
     text = [(i, i, i) for i in range(5)] + [(length,) * 3, (length + 4,) * 3]
     image = [(length + 1, length + 1 + r, length + 1 + c) for r in range(2) for c in range(3)]
-    apart.append(furthest([t[row] for t in layout.rotary], text))
-    apart.append(furthest([t[row] for t in layout.latent_rotary], image))
+    apart.append(furthest([t[row] for t in layout.rotary[:2]], text))
+    apart.append(furthest([t[row] for t in layout.latent_rotary[:2]], image))
 sizes = [list(config.rope_sections), config.rope_theta, len(module.embed_tokens.weight), module.config.max_latent_size]
 print(json.dumps([apart, sizes]))
 """

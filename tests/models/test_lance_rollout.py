@@ -19,13 +19,14 @@ def test_every_check_passes(lance: Path) -> None:
     assert_passes(rolled(lance / PACKAGE, VERSION), VERSION, "LancePipeline")
 
 
-MODEL, TRAINING, ROLLOUT = "lance_model.py", "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"
+TRAINING, ROLLOUT = "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"
+LAYOUTS, ROTARY = "../flow_grpo_runtime/layouts.py", "../flow_grpo_runtime/rotary.py"
 ENGINE, VELOCITY = "rollout-engine-float32", "rollout-wide-velocity"
 MISTAKES = {
     "rows and columns exchanged": (TRAINING, '"latent_positions": grid', '"latent_positions": grid.flip(-1)', VELOCITY),
-    "the image at one position": (MODEL, "F.pad(grid, (1, 0))", "F.pad(0 * grid, (1, 0))", VELOCITY),
-    "the last marker where the image begins": (MODEL, "first + 1 + side", "first + 1", VELOCITY),
-    "the axes' frequencies in turns": (MODEL, "runs[j * len(runs) // len(exponents)]", "j % 3", VELOCITY),
+    "the image at one position": (LAYOUTS, "F.pad(grid, (1, 0))", "F.pad(0 * grid, (1, 0))", VELOCITY),
+    "the last marker where the image begins": (LAYOUTS, "(side + offset for", "(offset for", VELOCITY),
+    "the axes' frequencies in turns": (ROTARY, "runs[j * len(runs) // count]", "j % 3", VELOCITY),
     "the prompt without the system message": (ROLLOUT, "    prefix=PROMPT_PREFIX,\n", "", VELOCITY),
     "the embedding under its second name": (ROLLOUT, '        second_name="bagel.",\n', "", ENGINE),
 }

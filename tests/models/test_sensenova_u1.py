@@ -152,8 +152,8 @@ def test_a_sign_that_is_wrong_is_seen(warm: None, sensenova: Callable[..., Path]
     tree = shutil.copytree(sensenova(), tmp_path / "tree", symlinks=True)
     adapter = tree / PACKAGE / "vllm_omni_rollout_adapter.py"
     text = adapter.read_text(encoding="utf-8")
-    assert text.count("-model_output.float()") == 1
-    adapter.write_text(text.replace("-model_output.float()", "model_output.float()"))
+    assert text.count("taken(-model_output") == 1
+    adapter.write_text(text.replace("taken(-model_output", "taken(model_output"))
     found = verify(tree / PACKAGE, select=("rollout-log-probs", "registration"))
     assert {result.id: result.status for result in found.checks} == {
         "rollout-log-probs": "fail",

@@ -22,7 +22,7 @@ def test_every_check_passes(sensenova: Callable[..., Path], plain: bool) -> None
     assert "binds 14 of 14 sent modules" in results["rollout-lora-log-prob"].reason
 
 
-MODEL, TRAINING, ROLLOUT = "sensenova_u1_model.py", "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"
+MODEL, TRAINING = "sensenova_u1_model.py", "diffusers_training_adapter.py"
 MISTAKES = {
     "noise of another scale": (MODEL, "hidden_states = exact.latents * scale", "hidden_states = exact.latents"),
     "the model not told of the noise's scale": (MODEL, "scale / self.config.noise_limit", "scale"),
@@ -31,11 +31,11 @@ MISTAKES = {
     "time the other way round": (MODEL, "1 - timestep.float()", "timestep.float()"),
     "no text in the unconditional branch": (
         TRAINING,
-        '"text_token_ids": negative_ids',
-        '"text_token_ids": negative_ids[:, :1]',
+        "negative_ids(config, latents)",
+        "negative_ids(config, latents)[:, :1]",
     ),
     "the latent rounded before it becomes a velocity": (
-        MODEL,
+        "../flow_grpo_runtime/composed_layers.py",
         "latents.detach().float()",
         "latents.detach().bfloat16().float()",
     ),

@@ -283,8 +283,8 @@ def test_rendered_code_follows_the_source(
     module = (package / f"{MODEL}_model.py").read_text(encoding="utf-8")
     for line in (
         "NOISE_SCALE = 6.5",
-        "GRID_ORIGIN = 512",
-        "clamp(0.02, HIGHEST_LEVEL)",
+        "origin=512",
+        "floor=0.02, highest=HIGHEST_LEVEL",
         "timestep_token_id: int = 151672",
     ):
         assert line in module

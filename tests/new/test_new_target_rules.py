@@ -160,7 +160,7 @@ def test_checklist_of_the_guide_is_met_by_name(tree: Path) -> None:
     assert f"@DiffusionModelBase.{register}" in training
     assert f"@VllmOmniPipelineBase.{register}" in rollout
     assert re.search(r"class BagelPipelineWithLogProb\(composed_rollout\.\w+Rollout, BagelPipeline\):", rollout)
-    for text in ("class _BagelSchedulerAdapter(RecordingScheduler)", "PROMPTS = PromptForm("):
+    for text in ("class _BagelSchedulerAdapter(ComposedScheduler)", "PROMPTS = PromptForm("):
         assert text in rollout
     assert "encoded_prompts(micro_batch" in training
     init = (package / "__init__.py").read_text()

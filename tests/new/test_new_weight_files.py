@@ -8,7 +8,7 @@ import pytest
 
 from scaffold.checkpoint.headers import CheckpointFile, CheckpointHeaders
 from scaffold.inspect.facts import Evidence, Fact
-from scaffold.new.weight_files import weight_file_notes
+from scaffold.new.loaded import weight_file_notes
 
 
 class Told:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scaffold.errors import ConflictError, ScaffoldError
+from scaffold.errors import ScaffoldError
 from scaffold.plan import Plan, plan_checkout, plan_output, wiring_edits
 from scaffold.plan.edits import FileEdit
 from scaffold.plan.hooks import REGISTRY, RegistryEdit
@@ -101,14 +101,6 @@ def test_output_over_other_content_is_refused(tmp_path: Path, other: dict[str, s
         assert (tmp_path / "mine.txt").read_text() == "x"
 
 
-def test_output_onto_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for root in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(ScaffoldError) as caught:
-            plan_output(FILES, wired(), root).commit()
-        assert caught.value.exit_code == 2
-
-
 def test_checkout_gets_files_and_edits_in_place(tmp_path: Path) -> None:
     write(tmp_path, STANDIN)
     edits = wired()
@@ -124,19 +116,6 @@ def test_checkout_gets_files_and_edits_in_place(tmp_path: Path) -> None:
     again = plan_checkout(FILES, edits, tmp_path)
     assert {change.action for change in again.changes} == {"same"}
     assert again.commit() == ()
-
-
-def test_conflicts_are_listed_and_nothing_is_written(tmp_path: Path) -> None:
-    write(tmp_path, {**STANDIN, "examples/toy/README.md": "mine\n"})
-    before = snapshot(tmp_path)
-    plan = plan_checkout(FILES, wired(), tmp_path)
-    assert "conflict: differs" in plan.tree()
-    with pytest.raises(ConflictError, match=r"examples/toy/README\.md \(differs\); nothing was written") as caught:
-        plan.commit()
-    assert caught.value.exit_code == 4
-    assert snapshot(tmp_path) == before
-    plan_checkout(FILES, wired(), tmp_path, force=True).commit()
-    assert (tmp_path / "examples/toy/README.md").read_text() == "# Toy\n"
 
 
 def test_a_file_nobody_edited_is_replaced(tmp_path: Path) -> None:
@@ -157,11 +136,13 @@ def test_a_lost_executable_bit_comes_back(tmp_path: Path) -> None:
     assert script.stat().st_mode & 0o777 == 0o750
 
 
-def test_edited_files_keep_their_permissions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o604, 0o444])
+def test_edited_files_keep_their_permissions(tmp_path: Path, mode: int) -> None:
     write(tmp_path, STANDIN)
-    (tmp_path / REGISTRY).chmod(0o604)
+    (tmp_path / REGISTRY).chmod(mode)
     plan_checkout(FILES, wired(), tmp_path).commit()
-    assert (tmp_path / REGISTRY).stat().st_mode & 0o777 == 0o604
+    assert (tmp_path / REGISTRY).stat().st_mode & 0o777 == mode
+    assert "toy_flow_grpo" in (tmp_path / REGISTRY).read_text()
 
 
 BROKEN = {
@@ -203,14 +184,6 @@ def test_linked_parents_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ScaffoldError, match="examples is a link"):
         plan_checkout(FILES, wired(), root)
     assert list(outside.iterdir()) == []
-
-
-def test_a_linked_registry_is_refused(tmp_path: Path) -> None:
-    root = write(tmp_path, STANDIN)
-    (root / REGISTRY).rename(root / "elsewhere.py")
-    (root / REGISTRY).symlink_to(root / "elsewhere.py")
-    with pytest.raises(ScaffoldError, match="found a link"):
-        plan_checkout(FILES, wired(), root)
 
 
 def test_tree_shows_what_will_be(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.plan import Plan, plan_checkout, recover
-from scaffold.plan.journal_place import journal_place
+from scaffold.plan.journal import journal_place
 from scaffold.render import RenderedFile
 
 FILES = {

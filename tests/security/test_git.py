@@ -13,7 +13,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.files.git import repository as find_repository
 from scaffold.files.git import uncommitted, versions
 from scaffold.lifecycle.merge_files import merge_text
-from scaffold.plan.journal_place import journal_place
+from scaffold.plan.journal import journal_place
 
 Git = Callable[..., str]
 

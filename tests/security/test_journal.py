@@ -15,8 +15,7 @@ import pytest
 from scaffold.errors import ScaffoldError
 from scaffold.plan import Plan, plan_checkout, recover
 from scaffold.plan.folder import contained
-from scaffold.plan.journal import MARK
-from scaffold.plan.journal_place import journal_place
+from scaffold.plan.journal import MARK, journal_place
 from scaffold.plan.state import FileState
 from scaffold.render import RenderedFile
 

@@ -14,7 +14,7 @@ from scaffold.check.model.tree import DiskTree, UnreadableError
 from scaffold.errors import ScaffoldError
 from scaffold.files import reading
 from scaffold.plan import recover
-from scaffold.plan.journal_place import journal_place
+from scaffold.plan.journal import journal_place
 from scaffold.plan.output import states
 from scaffold.target.pin import vllm_omni_pin
 from scaffold.upstream import locate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from typing import Any
 import pytest
 
 from scaffold.doctor import examine
+from scaffold.doctor.examine import processor_flags, taken_extension
 from scaffold.limits.child_process import told_ending
 from scaffold.target import Checkout, profile_by_name
 from scaffold.verify.rollout.environment import OVERRIDE, Environment, find_environment
-from scaffold.verify.rollout.extension import processor_flags, taken_extension
 from scaffold.verify.rollout.pins import known_versions
 from scaffold.verify.rollout.process import VARIABLES
 from scaffold.verify.train.run import RunPlan, variables
@@ -103,7 +104,7 @@ def test_doctor_says_which_and_where_there_is_none(
 
     def said(flags: set[str] | None) -> tuple[str, str | None, str | None]:
         known = None if flags is None else frozenset(flags)
-        monkeypatch.setattr("scaffold.verify.rollout.extension.processor_flags", lambda: known)
+        monkeypatch.setattr(sys.modules["scaffold.doctor.examine"], "processor_flags", lambda: known)
         name = f"environment-{profile_by_name('main').vllm_omni}"
         found = next(finding for finding in examine(checkout) if finding.name == name)
         return found.state, found.found, found.problem

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scaffold.verify.rollout.engine_side.sent import sent_by_loop
+from scaffold.verify.rollout.scenarios.row import sent_by_loop
 
 image = pytest.importorskip("PIL.Image")
 FITTED = """

@@ -87,7 +87,8 @@ assert kept.model_arch == pipeline
 
 sys.modules["datasets"] = types.ModuleType("datasets")
 (script,) = out.glob("examples/flowgrpo_trainer/data_process/*_prompts.py")
-recording = runpy.run_path(str(script))["recording_config"]("", str(folder))
+from verl_omni.pipelines.flow_grpo_runtime.stage_recording import recording_config
+recording = recording_config(runpy.run_path(str(script))["STAGES"], "", str(folder))
 name, (first, last) = stages(recording)
 assert name == stage.WHOLE and first.stage_pipeline_config.execution_type.name == "LLM_AR"
 recorder = last.diffusion_config.custom_pipeline_args["pipeline_class"]

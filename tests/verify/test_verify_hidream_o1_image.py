@@ -13,8 +13,7 @@ from tests.real_rollout import OF_OTHERS, assert_passes, rolled
 
 pytestmark = pytest.mark.upstream
 VERSION, MODEL = "0.30.0", "hidream_o1_image"
-MLP_OF_LATENTS = "        latents = latents + self.mlp(self.post_attention_layernorm(latents), recompute)\n"
-MLP_OF_CONTEXT = "        context = context + self.mlp(self.post_attention_layernorm(context), recompute)\n"
+RUNTIME = "../flow_grpo_runtime"
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +36,15 @@ def test_every_contract_holds_on_the_kit(results: Any, package: Path) -> None:
     [
         ("common.py", "return [1.0, *levels[1:]]", "return levels", "schedule-diffusers-0.38.0"),
         ("common.py", ".long().double()", ".round().double()", "schedule-diffusers-0.38.0"),
-        ("vllm_omni_rollout_adapter.py", "prev_sample * NOISE_SCALE,", "prev_sample,", "window-alignment"),
+        (f"{RUNTIME}/composed_scheduler.py", "prev_sample * scale,", "prev_sample,", "window-alignment"),
         ("common.py", "settings_of(CFG_DEFAULTS)", "lambda given: dict(CFG_DEFAULTS)", "cfg-settings"),
         (
-            f"{MODEL}_model.py",
-            "first = text_mask.sum(dim=1, keepdim=True, dtype=torch.float32)",
+            f"{RUNTIME}/layouts.py",
+            "self._first = text_mask.sum(dim=1, keepdim=True, dtype=torch.float32)",
             "pass",
             "padding-invariance",
         ),
-        (f"{MODEL}_model.py", MLP_OF_LATENTS + MLP_OF_CONTEXT, MLP_OF_CONTEXT + MLP_OF_LATENTS, "fsdp1-bf16"),
+        (f"{RUNTIME}/two_streams.py", "latents_first = not own", "latents_first = False", "fsdp1-bf16"),
     ],
 )
 def test_a_mistake_fails_its_contract(
@@ -80,7 +79,7 @@ def test_the_real_pipeline_is_followed(package: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
     [
-        (f"{MODEL}_model.py", "GRID_ORIGIN = 4096", "GRID_ORIGIN = 0"),
+        (f"{MODEL}_model.py", "origin=4096", "origin=0"),
         (f"{MODEL}_model.py", "HIGHEST_LEVEL = 0.999", "HIGHEST_LEVEL = 1.0"),
         ("common.py", "SCHEDULE_SHIFT = 3.0", "SCHEDULE_SHIFT = 2.0"),
     ],

@@ -1,12 +1,11 @@
-"""Calls: what they call, which argument goes where."""
+"""Calls: what they call, and which argument binds to which parameter; what local names and results stand for."""
 
 from __future__ import annotations
 
 import ast
 
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.python import ClassModel, FunctionModel, PythonFile
+from scaffold.source.syntax import keyword_of
 
 
 def dotted(node: ast.AST) -> str | None:
@@ -28,20 +27,15 @@ def attribute_name(call: ast.Call) -> str | None:
 
 
 def ending(node: ast.expr) -> str:
-    """Return what stands behind the last dot of an expression as it is written: ``c`` of ``a.b.c``."""
+    """Return the last name of an expression as it is written: ``c`` of ``a.b.c``."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ast.unparse(node).rpartition(".")[2]
 
 
-def keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """Return the value of a keyword argument."""
-    return next((item.value for item in call.keywords if item.arg == name), None)
-
-
 def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
     """Return an argument by keyword, else by position (from 0, of the call); None where it is not certain."""
-    found = keyword(call, name)
+    found = keyword_of(call, name)
     if found is None and position is not None and position < len(call.args):
         if not any(isinstance(item, ast.Starred) for item in call.args[: position + 1]):
             found = call.args[position]
@@ -54,7 +48,7 @@ def has_unpacking(call: ast.Call) -> bool:
 
 
 def bind(call: ast.Call, function: FunctionModel) -> dict[str, ast.expr]:
-    """Return parameter -> argument of a call of a function; what unpacking brings is left out."""
+    """Return parameter -> argument of a call of a function; unpacked arguments are left out."""
     bound = {item.arg: item.value for item in call.keywords if item.arg is not None}
     for name, value in zip(function.positional, call.args, strict=False):
         if isinstance(value, ast.Starred):
@@ -111,3 +105,42 @@ def _built(cls: ClassModel, attribute: str) -> ClassModel | None:
             return None
         found.add(built)
     return found.pop() if len(found) == 1 else None
+
+
+def returned(function: FunctionModel) -> list[ast.expr]:
+    """Return the expressions that a function returns; a name that is assigned once is replaced by its value."""
+    found = []
+    for statement in function.returns:
+        value = statement.value if statement.value is not None else ast.Constant(value=None)
+        found.append(follow(function.file, value))
+    return found
+
+
+def follow(file: PythonFile, value: ast.expr, hops: int = 5) -> ast.expr:
+    """Return the value of a local name that is assigned exactly once; any other expression as it is."""
+    while isinstance(value, ast.Name) and hops:
+        bindings = file.scopes.lookup(value.id, value)
+        if len(bindings) != 1 or bindings[0].kind != "variable" or bindings[0].value is None:
+            break
+        value, hops = bindings[0].value, hops - 1
+    return value
+
+
+def instance_class(function: FunctionModel, value: ast.expr) -> ClassModel | None:
+    """Return the class of the tree that ``value`` is an instance of: ``C(…)``, ``C.from_…(…)``, ``x.to(…)`` of one."""
+    file = function.file
+    for _ in range(5):
+        value = follow(file, value)
+        if not isinstance(value, ast.Call):
+            return None
+        cls = file.project.class_of(file, value.func)
+        if cls is not None:
+            return cls
+        if not isinstance(value.func, ast.Attribute):
+            return None
+        if value.func.attr.startswith("from_"):
+            return file.project.class_of(file, value.func.value)
+        if value.func.attr not in ("to", "eval", "train", "cuda", "cpu", "float", "bfloat16", "requires_grad_"):
+            return None
+        value = value.func.value
+    return None

@@ -1,16 +1,14 @@
-"""What a script that makes data does: the rows it writes, the token ids it computes."""
+"""Data scripts: the rows that they write, the token ids that they compute."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.follow import follow
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.calls import attribute_name, follow
+from scaffold.check.model.python import FunctionModel, PythonFile
 
-# Two of these make a dictionary a row of training data.
+# A dictionary with two of these keys is a row of training data.
 ROW_KEYS = {"data_source", "prompt", "negative_prompt", "ability", "reward_model", "extra_info", "images"}
 TOKENISING = {"encode", "encode_plus", "batch_encode_plus", "convert_tokens_to_ids", "apply_chat_template"}
 
@@ -33,10 +31,10 @@ _LISTS = {"split", "rsplit", "splitlines", "readlines"}
 
 
 def rows(file: PythonFile) -> Iterator[tuple[ast.expr, dict[str, ast.expr], bool]]:
-    """Yield the dictionaries that are rows of training data: by their keys, or because they are written as rows.
+    """Yield dictionaries that are rows of training data, by their keys or because they are written as rows.
 
     Yields:
-        The dictionary, its plain keys, and whether it has no other keys.
+        The dictionary, its literal keys with their values, and whether it has no other keys.
     """
     written = set(_written(file))
     candidates: list[ast.Dict | ast.Call] = [*file.index.nodes(ast.Dict), *file.index.nodes(ast.Call)]
@@ -76,7 +74,7 @@ def _written(file: PythonFile) -> Iterator[ast.expr]:
 
 
 def chatless(file: PythonFile) -> Iterator[tuple[ast.expr, bool]]:
-    """Yield what is not a list of chat messages under ``prompt``: the value, or the row that has no ``prompt``.
+    """Yield values of ``prompt`` that are no list of chat messages, and rows that have no ``prompt``.
 
     Yields:
         The node, and whether the row has the key.
@@ -90,7 +88,7 @@ def chatless(file: PythonFile) -> Iterator[tuple[ast.expr, bool]]:
 
 
 def is_chat(file: PythonFile, value: ast.expr) -> bool | None:
-    """Whether a value is a list of chat messages; None where that is not plain."""
+    """Whether a value is a list of chat messages; None where the text does not tell."""
     value = follow(file, value)
     if isinstance(value, ast.List):
         if not value.elts:
@@ -119,7 +117,7 @@ def _is_message(value: ast.expr) -> bool | None:
 
 
 def _role(file: PythonFile, value: ast.expr) -> str | None:
-    """Return the role of a message, where it is plain."""
+    """Return the role of a message, where it is a literal."""
     pairs = zip(value.keys, value.values, strict=True) if isinstance(value, ast.Dict) else ()
     roles = [file.value(v) for k, v in pairs if isinstance(k, ast.Constant) and k.value == "role"]
     return roles[0] if len(roles) == 1 and isinstance(roles[0], str) else None
@@ -158,7 +156,7 @@ def token_names(function: FunctionModel, tokenisers: frozenset[str] = frozenset(
 
 
 def holds_tokens(value: ast.expr, tokens: set[str], tokenisers: frozenset[str] = frozenset()) -> bool:
-    """Whether an expression is made of token ids: not of their number, nor of text decoded from them."""
+    """Whether an expression holds token ids; their number and text decoded from them do not count."""
     if isinstance(value, ast.Name):
         return value.id in tokens
     if isinstance(value, ast.Call):

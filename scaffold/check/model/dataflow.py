@@ -1,4 +1,4 @@
-"""Where a value comes from: definitions that reach a use, and everything that an expression is made of."""
+"""Data flow: definitions that reach a use, and everything that an expression depends on."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.model.scopes import Binding
+from scaffold.check.model.python import FunctionModel, PythonFile
 from scaffold.check.model.sides import Side
+from scaffold.source.bindings import Binding
 
 _BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -20,12 +19,12 @@ Place = tuple[FunctionModel | None, PythonFile, ast.AST]
 
 
 class Origin:
-    """What an expression is made of.
+    """What an expression depends on.
 
     Attributes:
-        nodes: every node that it is written with, through names, attributes of ``self``, arguments and results of
-            functions of the side; each with the function it stands in (None at module level).
-        open: parameters that nothing of the side gives a value to, ``(function, name)``.
+        nodes: every node of it and of what it depends on through names, attributes of ``self``, arguments and results
+            of functions of the side; each with the function it stands in (None at module level).
+        open: parameters that no call on the side gives a value, ``(function, name)``.
         complete: whether nothing was left out.
     """
 
@@ -62,7 +61,7 @@ class Origin:
 
 
 def origin(side: Side, function: FunctionModel, expr: ast.expr) -> Origin:
-    """Return what an expression of a function of a side is made of; asked twice, the answer is the same object."""
+    """Return what an expression of a function of a side depends on; the answer is cached."""
     key = ("origin", function, expr)
     if key not in side.answers:
         side.answers[key] = _origin(side, function, expr)
@@ -76,7 +75,7 @@ def _origin(side: Side, function: FunctionModel, expr: ast.expr) -> Origin:
     pending: list[Place] = [(function, function.file, expr)]
     while pending:
         around, file, start = pending.pop()
-        # A node is its own hash; a function's is asked for in Python.
+        # Nodes hash by identity, which is faster than the hash of a function.
         at = (around.node if around is not None else None, start)
         if at in seen:
             continue
@@ -94,7 +93,7 @@ def _origin(side: Side, function: FunctionModel, expr: ast.expr) -> Origin:
 def _written_with(
     side: Side, around: FunctionModel | None, file: PythonFile, start: ast.AST
 ) -> tuple[list[Place], list[Place], list[tuple[FunctionModel, str]]]:
-    """Return the nodes of an expression, what they lead to, and the open parameters among them."""
+    """Return the nodes of an expression, the places that they depend on, and the open parameters among them."""
     key = ("written", around.node if around is not None else None, start)
     if key not in side.answers:
         nodes: list[Place] = []
@@ -176,7 +175,7 @@ def _arguments(
 
 
 def arguments(side: Side, function: FunctionModel, name: str) -> Iterator[tuple[FunctionModel, ast.expr]]:
-    """Yield what the calls of a function on a side give to one of its parameters, with the function of each call."""
+    """Yield the arguments that calls on a side pass to a parameter, each with the calling function."""
     for caller, call in side.callers.get(function, []):
         for item in call.keywords:
             if item.arg == name:
@@ -201,9 +200,9 @@ def _attribute(side: Side, around: FunctionModel, node: ast.Attribute) -> Iterat
 
 
 def _given(side: Side, around: FunctionModel | None, file: PythonFile, node: ast.Attribute) -> list[Place]:
-    """Return what a constructor, or a function in its place, is given by the name of the attribute that is read.
+    """Return what a constructor, or a function that returns its object, gets under the name of an attribute.
 
-    ``Rollout(seed=a, step=b)`` is made of both, its ``step`` of ``b`` alone. Nothing where that is not plain.
+    ``Rollout(seed=a, step=b)`` depends on both, its ``step`` on ``b`` alone. Empty where the text does not tell.
     """
     bound, held = around.bound if around is not None else None, node.value
     kept = isinstance(held, ast.Attribute) and isinstance(held.value, ast.Name) and held.value.id == bound
@@ -235,7 +234,7 @@ def _given(side: Side, around: FunctionModel | None, file: PythonFile, node: ast
 
 
 def _by_name(file: PythonFile, call: ast.Call, name: str) -> list[ast.expr]:
-    """Return what a call is given under a name; positions count where a class of the tree lists its fields."""
+    """Return the arguments of a call under a name; positions count where a class of the tree lists its fields."""
     cls = file.project.class_of(file, call.func)
     fields = list(cls.fields) if cls is not None and "__init__" not in cls.methods else []
     at = fields.index(name) if name in fields else len(call.args)
@@ -287,7 +286,7 @@ def unpacked_at(file: PythonFile, target: ast.AST) -> tuple[ast.expr, int] | Non
 
 
 def reaching(function: FunctionModel, name: ast.Name) -> list[Binding]:
-    """Return the bindings of a name that may hold where it is used; those of an outer scope as they are."""
+    """Return the bindings of a name that may reach its use; all of them where they belong to an outer scope."""
     found = function.reached.get(name)
     if found is None:
         found = function.reached[name] = _reaching(function, name)
@@ -320,7 +319,7 @@ def _reaching(function: FunctionModel, name: ast.Name) -> list[Binding]:
             break
     carried = []
     for _, binding, statement in after:
-        # Once round the innermost loop that both are in, unless the name is bound anew on the way.
+        # Carried around the innermost loop that holds both, unless the name is bound again before the use.
         loop = next((loop for loop in loops if file.index.contains(loop, statement)), None)
         if loop is not None and (last is None or not file.index.contains(loop, last)):
             carried.append(binding)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel, PythonFile, known
 from scaffold.check.model.reach import reachable
-from scaffold.check.model.recorded_facts import recorded_facts
-from scaffold.check.model.values import known
-
-if TYPE_CHECKING:
-    from scaffold.check.model.package import Package
 
 _KEY = re.compile(r"[\w.{}\[\]-]*")
 _RANGE = re.compile(r"\{[^{}]*\}")
@@ -35,7 +30,7 @@ class Rename(NamedTuple):
     source_node: ast.expr
 
     def matches(self, key: str) -> bool:
-        """Whether the row speaks of a key."""
+        """Whether the row applies to a key."""
         return key == self.source or (self.source[-1:] in ("", ".") and key.startswith(self.source))
 
 
@@ -61,7 +56,7 @@ class RecordedKeys(NamedTuple):
 
 
 def key_tables(package: Package) -> list[KeyTable]:
-    """Return the tables that code on the way from ``from_pretrained`` or ``load_weights`` reads.
+    """Return the tables in files of functions that ``from_pretrained`` reaches.
 
     A table is a tuple or list of pairs, or a dictionary, of names with dots: checkpoint side first. Rows without a
     target are keys that are ignored.
@@ -71,14 +66,14 @@ def key_tables(package: Package) -> list[KeyTable]:
 
 
 def loading_functions(package: Package) -> list[FunctionModel]:
-    """Return the functions that loading the training module's weights gets to."""
+    """Return the functions that loading the training module's weights reaches."""
     module = package.training_module
     start = module.method("from_pretrained") if module is not None else None
     return reachable(start, module) if start is not None else []
 
 
 def renamed(tables: list[KeyTable], key: str) -> Rename | None:
-    """Return the row that decides over a key: the longest source that fits."""
+    """Return the row that applies to a key: the one with the longest matching source."""
     rows = [row for table in tables for row in table.rows if row.matches(key)]
     return max(rows, key=lambda row: len(row.source), default=None)
 
@@ -90,7 +85,7 @@ def folded(name: str) -> str:
 
 def recorded_keys(package: Package) -> RecordedKeys | None:
     """Return the keys that the package's ``scaffold.toml`` records; None without one, or where it is not readable."""
-    checkpoint = recorded_facts(package).get("checkpoint")
+    checkpoint = package.facts.all.get("checkpoint")
     table = checkpoint.get("table") if isinstance(checkpoint, dict) else None
     rows = [row for row in table if isinstance(row, dict)] if isinstance(table, list) else []
     rows = [row for row in rows if isinstance(row.get("source"), str)]
@@ -118,7 +113,7 @@ def _tables(file: PythonFile) -> Iterator[KeyTable]:
 
 
 def _rows(file: PythonFile, value: ast.expr) -> Iterator[Rename]:
-    """Yield the rows of a table; rows that are not plain end it, for then nothing is certain."""
+    """Yield the rows of a table up to the first one that is no literal, after which nothing is certain."""
     pairs: list[tuple[ast.expr, ast.expr, ast.expr]] = []
     if isinstance(value, ast.Dict):
         pairs = [(key, key, item) for key, item in zip(value.keys, value.values, strict=True) if key is not None]

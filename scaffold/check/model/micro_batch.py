@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from scaffold.check.model.data_rows import rows
-from scaffold.check.model.key_reads import KeyRead, keys_read
-from scaffold.check.model.package import Package
-from scaffold.check.model.project import PIPELINES
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.keys import KeyRead, keys_read
+from scaffold.check.model.project import PIPELINES, Package
+from scaffold.check.model.python import PythonFile
 from scaffold.check.model.sides import side_of
 
-# What verl's data loader, verl-omni's agent loop and its trainers put into every batch.
+# Keys that verl's data loader, verl-omni's agent loop and its trainers put into every batch.
 STANDARD = {
     "prompts", "responses", "attention_mask", "input_ids", "position_ids", "raw_prompt", "all_latents", "all_timesteps",
     "all_log_probs", "rollout_log_probs", "old_log_probs", "ref_log_prob", "ref_prev_sample_mean", "advantages",
@@ -33,7 +32,7 @@ _TREES = ("examples/", "tests/")
 
 
 def read_keys(package: Package) -> Iterator[KeyRead]:
-    """Yield what the training adapters read of the micro-batch, each place once."""
+    """Yield the keys that training adapters read from the micro-batch, each place once."""
     seen: set[tuple[PythonFile, int, str]] = set()
     for adapter in package.training_adapters:
         for name, parameter in _READING.items():
@@ -65,7 +64,7 @@ def rollout_keys(package: Package) -> set[str] | None:
 
 
 def _hands_on(file: PythonFile, package: Package) -> bool:
-    """Whether a script makes no rows by itself and names another that does: what it writes is that one's input."""
+    """Whether a script makes no rows and names another script that does: its output is the input of that one."""
     others = [other.path for other in package.preprocessors if other is not file]
     return any(path.encode() in file.data for path in others) and not any(rows(file))
 

@@ -6,7 +6,7 @@ import ast
 from typing import NamedTuple
 
 from scaffold.check.model.calls import attribute_name, ending
-from scaffold.check.model.classes import ClassModel
+from scaffold.check.model.python import ClassModel
 from scaffold.check.model.submodules import Submodule, adders, submodules, texts_of
 
 _DEEPEST = 12
@@ -15,7 +15,7 @@ _PARAMETERS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _KNOWN = ("verl_omni.pipelines.non_diffusers_model_base.NonDiffusersModelBase", "torch.nn.")
 _ADDERS = {"add_module", "register_module", "setattr"}
 _SETTERS = {"setattr", "add_module", "register_module", "register_buffer", "register_parameter"}
-# What sets nothing on the object that it is handed while that is made.
+# Calls that set nothing on the object that they get during construction.
 _READERS = {"super", "getattr", "hasattr", "isinstance", "type", "len", "__init__"}
 
 
@@ -66,7 +66,7 @@ def module_paths(cls: ClassModel) -> ModulePaths:
             elif built.qualified is not None and built.qualified.startswith("torch.nn."):
                 modules.append(name)
             elif built.qualified is None or not built.qualified.startswith(("torch.", "builtins.")):
-                # A call that makes anything: it may be a module of which the names are unknown.
+                # The call may make a module whose names are unknown.
                 complete = complete and not _may_be_module(built)
     return ModulePaths(tuple(dict.fromkeys(modules)), complete, set_names(cls) if _plain(cls) else None)
 

@@ -6,19 +6,17 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.model.calls import resolve
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.python import ClassModel, FunctionModel, PythonFile
 from scaffold.check.model.submodules import submodules
 
 _MOST = 400
 
 
 def reachable(start: FunctionModel, receiver: ClassModel | None = None) -> list[FunctionModel]:
-    """Return ``start`` and every function of the tree that it can get to, in the order of discovery.
+    """Return ``start`` and every function of the tree that it can reach, in order of discovery.
 
-    Calls, functions handed on as arguments, constructors, and the ``forward`` of sub-modules built by ``nn.Module``
-    classes on the way are followed.
+    Calls, functions passed as arguments, constructors, and the ``forward`` of sub-modules that ``nn.Module`` classes
+    build are followed.
 
     Args:
         start: where to begin.

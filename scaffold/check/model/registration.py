@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from scaffold.check.model.calls import argument
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.python import ClassModel, PythonFile, Resolution
 
 Side = Literal["training", "rollout", "omni_training", "omni_rollout"]
 SIDES: dict[str, Side] = {
@@ -28,7 +27,7 @@ class Registration(NamedTuple):
         cls: the class; None where it cannot be resolved.
         call: the call of ``register``.
         file: where it stands.
-        architecture, algorithm: the values, `UNKNOWN` where they are not plain; None where not given.
+        architecture, algorithm: the values, `UNKNOWN` where the text does not tell; None where not given.
         architecture_node, algorithm_node: where they are written; None where not given.
     """
 
@@ -43,7 +42,7 @@ class Registration(NamedTuple):
 
 
 def may_be_registered(cls: ClassModel) -> bool:
-    """Whether a decorator of the package's own stands over a class, which may do anything: ``@for_training("Toy")``."""
+    """Whether a decorator of the package itself may register the class: ``@for_training("Toy")``."""
     heads = [item.func if isinstance(item, ast.Call) else item for item in cls.node.decorator_list]
     names = [cls.file.qualified(head) for head in heads]
     return any(name is None or (name.startswith("verl_omni.") and not name.endswith(".register")) for name in names)
@@ -71,3 +70,11 @@ def _registration(file: PythonFile, call: ast.Call, cls: ClassModel | None) -> I
     algorithm = argument(call, "stage" if side == "omni_training" else "algorithm", 1)
     values = [None if node is None else file.value(node) for node in (architecture, algorithm)]
     yield Registration(side, cls, call, file, values[0], values[1], architecture, algorithm)
+
+
+def takes_algorithm(project: Resolution, base: str) -> bool:
+    """Whether a base class's ``register`` takes an algorithm; True where the tree has no such class."""
+    file = project.python("verl_omni/pipelines/model_base.py")
+    cls = file.find_class(base) if file is not None else None
+    method = cls.method("register") if cls is not None else None
+    return method is None or "algorithm" in method.parameters or method.node.args.kwarg is not None

@@ -1,15 +1,16 @@
-"""What ``verl_omni/pipelines/__init__.py`` says of each package: the three edits that make it exist."""
+"""What ``verl_omni/pipelines/__init__.py`` states for each package: the three edits that register it."""
 
 from __future__ import annotations
 
 import ast
 import re
 
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.python import PythonFile
+from scaffold.upstream.exports import absolute_module
 
 _STAR = re.compile(r"^from \.(\w+) import \*")
 _ALL = re.compile(r"^__all__\s*\+?=.*?\b(\w+)\.__all__")
-# No two runs of blanks beside each other: a line of blanks would be split between them in every way.
+# No two adjacent runs of blanks: a line of blanks would match them in quadratically many ways.
 _ANEW = re.compile(
     r"^__all__\s*=\s*(?:(?:list|tuple|sorted)?[(\[]\s*)?\*?(\w+)\.__all__\s*(?:,\s*)?(?:[)\]]\s*)?(?:#.*)?$"
 )
@@ -27,7 +28,7 @@ class Registry:
         imported: package -> line of its name in ``from . import (…)``.
         starred: package -> line of ``from .package import *``.
         exported: package -> line that adds its ``__all__``.
-        replaced: package -> line that puts its ``__all__`` in the place of all names before it.
+        replaced: package -> line that replaces all earlier names with its ``__all__``.
         known: False where the file cannot be parsed, so that nothing may be concluded from an absence.
     """
 
@@ -69,7 +70,7 @@ def _read_tree(registry: Registry) -> None:
     file = registry.file
     for node in ast.walk(file.tree):
         if isinstance(node, ast.ImportFrom):
-            module = file.scopes.absolute(node)
+            module = absolute_module(file.scopes.package, node)
             for alias in node.names:
                 if module == file.module and alias.name != "*":
                     registry.imported[alias.name] = alias.lineno

@@ -1,13 +1,12 @@
-"""What the rollout adapter puts in the place of the pipeline's scheduler."""
+"""Schedulers that a rollout adapter assigns in place of the pipeline's."""
 
 from __future__ import annotations
 
 import ast
 from typing import NamedTuple
 
-from scaffold.check.model.classes import ClassModel
 from scaffold.check.model.dataflow import reaching
-from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.model.sides import Side
 
 SDE = "FlowMatchSDEDiscreteScheduler"
@@ -30,7 +29,7 @@ class Replacement(NamedTuple):
 
     @property
     def is_sde(self) -> bool:
-        """Whether it is verl-omni's SDE scheduler, or an heir of it."""
+        """Whether it is verl-omni's SDE scheduler or a subclass of it."""
         if self.wrapper is not None and self.wrapper.derives_from(SDE):
             return True
         return self.made is not None and self.made.rpartition(".")[2] == SDE

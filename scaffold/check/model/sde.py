@@ -1,4 +1,4 @@
-"""SDE sampling as the adapters write it: scheduler steps, their options, the window, lists that record the steps."""
+"""SDE sampling as the adapters write it: scheduler steps, options, the window, seeds, lists that record the steps."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from scaffold.check.model.dataflow import arguments, origin, reaching
-from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.dataflow import Origin, arguments, origin, reaching
+from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.sides import Side
 
 _DEEPEST = 8
@@ -89,7 +89,7 @@ def _every_option(side: Side) -> Iterator[tuple[str, Option]]:
 
 
 def of_window(words: set[str]) -> bool:
-    """Whether names and strings speak of the SDE window."""
+    """Whether names and strings mention the SDE window."""
     return any("window" in word.lower() for word in words)
 
 
@@ -194,3 +194,30 @@ def _appends(side: Side) -> dict[tuple[bool, str], list[tuple[FunctionModel, ast
         side.answers["appends"] = found
     answer: dict[tuple[bool, str], list[tuple[FunctionModel, ast.Call]]] = side.answers["appends"]
     return answer
+
+
+# Values that differ between requests.
+_REQUEST = {"seed", "request_id", "request_ids", "req_id", "generator", "prompt", "prompts", "prompt_token_ids"}
+# Values that differ between ranks and stay the same over training steps.
+_RANKS = {"LOCAL_RANK", "RANK", "get_rank", "local_rank", "rank", "get_local_rank", "get_tensor_model_parallel_rank"}
+_CHANGING = {"hash", "id", "time.time", "time.time_ns", "time.monotonic", "uuid.uuid4", "os.getpid", "os.urandom"}
+
+
+def of_request(found: Origin) -> bool:
+    """Whether a value depends on something that differs between requests."""
+    # Upstream names the key of a request's generator by a constant.
+    if any(name.isupper() and "GENERATOR" in name for name in found.names):
+        return True
+    if found.strings & _REQUEST or found.attributes & (_REQUEST - {"seed"}):
+        return True
+    # ``params.seed`` is the request's; ``random.seed`` and ``rng.seed`` are functions.
+    reads = [node for _, _, node in found.nodes if isinstance(node, ast.Attribute) and node.attr == "seed"]
+    called = [call.func for _, call in found.calls()]
+    if any(node not in called for node in reads):
+        return True
+    return any(file.qualified(call.func) in _CHANGING for file, call in found.calls())
+
+
+def of_rank(found: Origin) -> bool:
+    """Whether a value depends on the rank of the process."""
+    return bool(found.words & _RANKS)

@@ -1,18 +1,20 @@
-"""Shell scripts, read honestly: words with their quotes, ``key=value`` overrides, variables set once.
+"""Shell scripts: words with their quotes, ``key=value`` overrides, variables that are set once.
 
-Nothing is expanded but plain variables that the script sets exactly once; every other value is `UNKNOWN`.
+Only variables that the script sets exactly once are expanded; every other value is `UNKNOWN`.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from scaffold.check.finding import Span
 from scaffold.check.model.shell_words import Lexer, Word
-from scaffold.check.model.source import SourceFile, UndecodableError
+from scaffold.check.model.source import SourceFile
+from scaffold.files.documents import MalformedError, parse_yaml
 from scaffold.source.values import UNKNOWN
 
 OVERRIDE = re.compile(r"^(\+{0,2}|~)([A-Za-z_]\w*(?:\.[\w-]+)+)=")
@@ -31,11 +33,11 @@ _HERE = re.compile(
 
 
 class Override:
-    """A ``key=value`` that a script gives the trainer.
+    """A ``key=value`` argument of the trainer.
 
     Args:
         script: the script.
-        word: the word that says it.
+        word: the word that holds it.
         match: `OVERRIDE` in the word's text.
 
     Attributes:
@@ -51,7 +53,7 @@ class Override:
 
     @cached_property
     def value(self) -> Any:
-        """The value with the script's own variables filled in, `UNKNOWN` where those are not plain."""
+        """The value with the script's own variables filled in, `UNKNOWN` where those are unknown."""
         return self._script.expand(self._word, self._start)
 
     @cached_property
@@ -67,13 +69,13 @@ class Override:
 
 
 class Preset(NamedTuple):
-    """A setting of the Hydra configuration that a script starts from; see `Override`, whose place it takes.
+    """A setting of the Hydra configuration that a script starts from, with the interface of `Override`.
 
     Attributes:
         key: as in an override.
         raw, value, usual: the value as an override writes it.
         span, value_span: the word of the script that names the configuration.
-        prefix: what is in a configuration needs no place in another.
+        prefix: ``++``, since the key need not exist in another configuration.
     """
 
     key: str
@@ -102,7 +104,7 @@ class PathMention(NamedTuple):
 
     Attributes:
         text: as written, without quotes; variables unexpanded.
-        path: from the root of the tree; None where that is not plain from the text.
+        path: from the root of the tree; None where the text does not tell.
         span: where the word stands.
     """
 
@@ -121,10 +123,7 @@ class ShellScript(SourceFile):
 
     @cached_property
     def _lexed(self) -> tuple[list[Word], dict[int, tuple[int, str]]]:
-        try:
-            lexer = Lexer(self.plain_text)
-        except UndecodableError:
-            return [], {}
+        lexer = Lexer(self.readable)
         return list(lexer.words()), lexer.comments
 
     @property
@@ -174,7 +173,7 @@ class ShellScript(SourceFile):
         return {item.key: item for item in self.overrides}
 
     def behind(self, text: str) -> str:
-        """Return a text, or what the variable is set to that the text is; variables in that stay as they are."""
+        """Return a text, or the value of the variable that it names; variables in that value stay as they are."""
         alone = _ALONE.fullmatch(text)
         words = self.variables.get(alone[1], []) if alone is not None else []
         match = _ASSIGNMENT.match(words[0].text) if len(words) == 1 else None
@@ -194,7 +193,7 @@ class ShellScript(SourceFile):
         return found
 
     def _path(self, value: str) -> str | None:
-        """Return the path from the root of the tree that a value names; None where that is not plain."""
+        """Return the path from the root of the tree that a value names; None where the text does not tell."""
         here = _HERE.match(value)
         if here:
             return _normal(f"{self.folder}/{value[here.end() :]}")
@@ -257,3 +256,74 @@ def _normal(path: str) -> str | None:
         elif part not in ("", "."):
             parts.append(part)
     return "/".join(parts)
+
+
+MODEL = "actor_rollout_ref.model."
+ROLLOUT = "actor_rollout_ref.rollout."
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+def names(value: Any) -> list[str] | None:
+    """Return the entries of ``["a", "b"]`` or ``[a,b]``; None for anything else, a single pattern too."""
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    if not (text.startswith("[") and text.endswith("]")) or "{" in text or "[" in text[1:]:
+        return None
+    entries = [entry.strip().strip("\"'") for entry in text[1:-1].split(",")]
+    return [entry for entry in entries if entry]
+
+
+def integers(value: Any) -> list[int] | None:
+    """Return the whole numbers of ``[0, 7]``; None for anything else."""
+    entries = names(value)
+    try:
+        return None if entries is None else [int(entry) for entry in entries]
+    except ValueError:
+        return None
+
+
+def integer(value: Any) -> int | None:
+    """Return a whole number; None for anything else."""
+    try:
+        return int(value) if isinstance(value, str) and len(value) < 20 else None
+    except ValueError:
+        return None
+
+
+def truth(value: Any) -> bool | None:
+    """Return a truth value as YAML spells it; None for anything else."""
+    text = value.strip().lower() if isinstance(value, str) else ""
+    return True if text in _TRUE else False if text in _FALSE else None
+
+
+def lora_rank(script: ShellScript) -> int | None:
+    """Return the LoRA rank that a script asks for: 0 (the trainer's default) where it says nothing, None if unknown."""
+    override = script.override(f"{MODEL}lora_rank")
+    return 0 if override is None else integer(override.value)
+
+
+def presets(script: ShellScript, files: Sequence[SourceFile]) -> list[Preset]:
+    """Return the settings of the configuration that a script asks for: of the one file with that name.
+
+    Args:
+        script: the script.
+        files: YAML files that it may be.
+    """
+    asked = script.configuration
+    found = [file for file in files if asked is not None and file.name == f"{asked[0]}.yaml"]
+    if asked is None or len(found) != 1:
+        return []
+    try:
+        document = parse_yaml(found[0].readable)
+    except MalformedError:
+        return []
+    return [Preset(".".join(keys), raw, asked[1]) for keys, raw in _leaves(document, ()) if keys[0] != "defaults"]
+
+
+def _leaves(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, (*keys, str(key)))
+    elif keys:
+        yield keys, value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,4 +1,4 @@
-"""The two sides of an integration: the functions that each adapter gets to, and who calls them."""
+"""The two sides of an integration: the functions that its adapters reach, and the calls of each."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from scaffold.check.model.calls import resolve
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
-from scaffold.check.model.project import PIPELINES
+from scaffold.check.model.project import PIPELINES, Package
+from scaffold.check.model.python import ClassModel, FunctionModel
 
 Which = Literal["training", "rollout"]
 _MOST = 600
@@ -32,7 +30,7 @@ class Side:
         self.callers: dict[FunctionModel, list[tuple[FunctionModel, ast.Call]]] = {}
         self._called: dict[ast.Call, FunctionModel | None] = {}
         self._named: dict[str, list[tuple[FunctionModel, ast.Call]]] | None = None
-        # What the modules that answer questions about a side have found out; they know the types.
+        # Cache of other modules that analyse a side; they know the types.
         self.answers: dict[Any, Any] = {}
         self._receivers: dict[FunctionModel, ClassModel | None] = {}
         self.functions = self._collect()

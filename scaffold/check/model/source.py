@@ -1,4 +1,4 @@
-"""One file of the tree that is checked: bytes, text, lines; never imported, never executed."""
+"""A file of the checked tree: bytes, text and lines, also where only a patch shows lines of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,59 @@ import re
 from functools import cached_property
 
 from scaffold.check.finding import Span
-from scaffold.check.model.patch import PATCH, PatchedFile
+
+PATCH = "verl_omni.patch"
+_TARGET = re.compile(r"^\+\+\+ (?:b/)?(.+?)(?:\t.*)?$")
+
+
+class PatchedFile:
+    """The new side of one file.
+
+    Args:
+        path: the file that is edited.
+
+    Attributes:
+        lines: context and added lines, without those between the hunks.
+        numbers: line of the patch that each comes from.
+        added: whether the patch adds it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.lines: list[str] = []
+        self.numbers: list[int] = []
+        self.added: list[bool] = []
+
+    @property
+    def text(self) -> str:
+        """The known lines, one after the other."""
+        return "".join(line + "\n" for line in self.lines)
+
+    def at(self, number: int) -> int:
+        """Return the index of line ``number`` of `text`; that of the nearest where there is none."""
+        return min(max(number, 1), len(self.lines)) - 1
+
+
+def read_patch(text: str) -> dict[str, PatchedFile]:
+    """Return path -> new side of every file in a unified diff; line counts of hunks are not relied on."""
+    files: dict[str, PatchedFile] = {}
+    current: PatchedFile | None = None
+    in_hunk = False
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.startswith(("diff ", "--- ")) and not (in_hunk and line.startswith("--- ") and current is None):
+            in_hunk = False
+            continue
+        target = None if in_hunk else _TARGET.match(line)
+        if target:
+            current = files.setdefault(target[1], PatchedFile(target[1]))
+        elif line.startswith("@@"):
+            in_hunk = True
+        elif in_hunk and current is not None and line[:1] in ("+", " "):
+            current.lines.append(line[1:].rstrip("\r"))
+            current.numbers.append(number)
+            current.added.append(line.startswith("+"))
+    return files
+
 
 _LINE_END = re.compile("\r\n|\r|\n")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -27,8 +79,7 @@ class SourceFile:
     Args:
         path: POSIX path below the root of the tree.
         data: its bytes.
-        patched: what a patch beside the tree says of the file, where the text comes out of it: findings are shown
-            there.
+        patched: the lines of a patch beside the tree, where the text comes from it; findings are shown there.
     """
 
     def __init__(self, path: str, data: bytes, patched: PatchedFile | None = None) -> None:
@@ -82,6 +133,14 @@ class SourceFile:
         """
         return _LINE_END.sub("\n", self.text) if b"\r" in self.data else self.text
 
+    @property
+    def readable(self) -> str:
+        """The same; empty where the file is not text."""
+        try:
+            return self.plain_text
+        except UndecodableError:
+            return ""
+
     @cached_property
     def lines(self) -> list[str]:
         """Lines without their ends; empty where the file is not text."""
@@ -108,7 +167,7 @@ class SourceFile:
         return ("+" if self._patched.added[self._patched.at(number)] else " ") + self.line(number)
 
     def span_of_line(self, number: int) -> Span:
-        """Return the span of line ``number`` without its indentation."""
+        """Return the span of line ``number`` without indentation."""
         text = self.line(number)
         start = len(text) - len(text.lstrip()) + 1
         return Span(number, start, number, max(len(text.rstrip()), start) + 1)

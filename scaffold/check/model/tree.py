@@ -1,4 +1,4 @@
-"""The folder that is checked, on disk or in memory: names, bytes, links."""
+"""The checked folder, on disk or in memory: names, bytes, links."""
 
 from __future__ import annotations
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile, UnparsableError
-from scaffold.check.model.recorded_facts import unreadable_facts
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import PythonFile, UnparsableError
 from scaffold.check.model.source import SourceFile, UndecodableError
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -44,7 +43,7 @@ def check(package: Package) -> Hits:
         elif isinstance(problem, UnparsableError) and problem.kind == "syntax" and not file.partial:
             column = max(1, min(problem.column, len(file.line(problem.line)) + 1))
             yield Hit(file, Span(problem.line, column, problem.line, column + 1), f"syntax error: {problem.reason}")
-    facts = unreadable_facts(package)
+    facts = package.facts.unusable()
     if facts is not None:
         source, line, text = facts
         help_text = "repair or restore it; nothing is compared with its facts until then"

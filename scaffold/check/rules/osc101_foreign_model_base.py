@@ -12,7 +12,7 @@ Instead: derive it from ``verl_omni.pipelines.non_diffusers_model_base.NonDiffus
 from __future__ import annotations
 
 from scaffold.check.example import Example
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC101"
@@ -32,7 +32,7 @@ def check(package: Package) -> Hits:
         if module is None or module in seen:
             continue
         seen.add(module)
-        # A package that names the base and has no heir of it took another one by mistake.
+        # A package that names the base and has no subclass of it took another one by mistake.
         other = not _names_base(package) and module.derives_from("ModelMixin", "PreTrainedModel")
         if module.derives_from(BASE) is False and not other:
             yield Hit(module.file, module.node, f"{module.name}, which {adapter.name} builds, is not a {BASE}")

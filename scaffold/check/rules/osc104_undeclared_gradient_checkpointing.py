@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.check.editing import set_class_attribute
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.classes import Attribute
-from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import Attribute, PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 from scaffold.source.values import UNKNOWN
 
@@ -81,6 +79,8 @@ def _only_annotated(flag: Attribute) -> bool:
 
 def fix(hit: Hit) -> str | None:
     """Declare it; only where ``forward`` does go through ``_checkpointed_call``."""
+    from scaffold.check.editing import set_class_attribute
+
     assert isinstance(hit.file, PythonFile)
     assert isinstance(hit.data, ast.ClassDef)
     return set_class_attribute(hit.file, hit.data, FLAG, "True")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC105"
@@ -30,7 +30,7 @@ FLAG = "_supports_gradient_checkpointing"
 
 
 def check(package: Package) -> Hits:
-    """Look for a checkpointed call in everything that ``forward`` gets to."""
+    """Look for a checkpointed call in everything that ``forward`` reaches."""
     module = package.training_module
     flag = module.attribute(FLAG) if module is not None else None
     forward = module.method("forward") if module is not None else None

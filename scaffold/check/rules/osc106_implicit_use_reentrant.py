@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.check.editing import set_argument
 from scaffold.check.example import Example
-from scaffold.check.model.calls import has_unpacking, keyword
-from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.calls import has_unpacking
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.source.syntax import keyword_of
 
 ID = "OSC106"
 NAME = "implicit-use-reentrant"
@@ -36,7 +36,7 @@ def check(package: Package) -> Hits:
         if b"checkpoint" not in file.data:
             continue
         for call in file.index.nodes(ast.Call):
-            if file.qualified(call.func) in CHECKPOINT and keyword(call, "use_reentrant") is None:
+            if file.qualified(call.func) in CHECKPOINT and keyword_of(call, "use_reentrant") is None:
                 if not any(item.arg is None for item in call.keywords):
                     fixable = not has_unpacking(call)
                     yield Hit(
@@ -46,6 +46,8 @@ def check(package: Package) -> Hits:
 
 def fix(hit: Hit) -> str:
     """Give ``use_reentrant=False``."""
+    from scaffold.check.editing import set_argument
+
     assert isinstance(hit.file, PythonFile)
     return set_argument(hit.file, hit.data, "use_reentrant", "False")
 

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.check.editing import set_argument
 from scaffold.check.example import Example
 from scaffold.check.model.calls import argument
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel, PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC109"
@@ -31,7 +29,7 @@ _HARMLESS = {"len", "print", "list", "sorted", "set", "str", "tuple"}
 
 
 def check(package: Package) -> Hits:
-    """Look at every call and at what becomes of its answer."""
+    """Look at every call and at the use of its result."""
     for function in package.functions:
         for call in function.calls:
             if isinstance(call.func, ast.Attribute) and call.func.attr == "load_state_dict":
@@ -43,7 +41,7 @@ def check(package: Package) -> Hits:
 
 
 def _unchecked(function: FunctionModel, call: ast.Call) -> str | None:
-    """Return which of the two lists leads to no exception; None where both do, or that is not plain."""
+    """Return which of the two lists leads to no exception; None where both do, or the text does not tell."""
     statement = function.file.index.parent(call)
     if isinstance(statement, ast.Expr):
         return "missing and unexpected"
@@ -78,6 +76,8 @@ def _parts(node: ast.AST) -> set[str]:
 
 def fix(hit: Hit) -> str:
     """Load strictly."""
+    from scaffold.check.editing import set_argument
+
     assert isinstance(hit.file, PythonFile)
     return set_argument(hit.file, hit.data, "strict", "True")
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import keyword, resolve
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
+from scaffold.check.model.calls import resolve
 from scaffold.check.model.key_tables import loading_functions
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.source.syntax import keyword_of
 
 ID = "OSC110"
 NAME = "unmapped-weight-load"
@@ -53,7 +53,7 @@ def check(package: Package) -> Hits:
         isinstance(call.func, ast.Attribute) and call.func.attr == "to_empty" for f in functions for call in f.calls
     )
     for function, call in loads:
-        assign = keyword(call, "assign")
+        assign = keyword_of(call, "assign")
         unpacked = any(item.arg is None for item in call.keywords)
         if not unpacked and (assign is None or function.file.value(assign) is False):
             text = "tensors are copied into the module; assign=True takes them as they are"

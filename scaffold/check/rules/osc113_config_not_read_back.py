@@ -16,10 +16,9 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.follow import follow
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
+from scaffold.check.model.calls import attribute_name, follow
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.reach import reachable
 from scaffold.check.rule import Applies, Hit, Hits
 

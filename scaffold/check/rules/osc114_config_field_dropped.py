@@ -14,10 +14,8 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
-from scaffold.check.model.recorded_facts import recorded_tables
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC114"
@@ -43,7 +41,7 @@ def check(package: Package) -> Hits:
             continue
         if call.args or any(item.arg is None for item in call.keywords):
             continue
-        recorded = {table.get("field") for table in recorded_tables(package, "checkpoint", "text_config")}
+        recorded = {table.get("field") for table in package.facts.tables("checkpoint", "text_config")}
         for item in call.keywords:
             # What every checkpoint of the family has in its file is not a constant.
             if item.arg in recorded and isinstance(item.value, ast.Constant):

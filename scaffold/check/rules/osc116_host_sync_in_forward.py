@@ -16,8 +16,8 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import ending
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC116"
@@ -33,7 +33,7 @@ _MODULES = ("np", "math", "F", "torch")
 
 
 def check(package: Package) -> Hits:
-    """Look at all code that ``forward`` gets to, except what builds modules, and what is ported from upstream.
+    """Look at all code that ``forward`` reaches, except what builds modules, and what is ported from upstream.
 
     What the ported denoiser reads back it reads back in the rollout, too; `verify` counts the places.
     """

@@ -13,9 +13,8 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.model.submodules import Submodule, submodules
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -29,7 +28,7 @@ _DYNAMIC = {"getattr", "children", "named_children", "modules", "named_modules",
 
 
 def check(package: Package) -> Hits:
-    """Look for every sub-module and parameter in the code that ``forward`` gets to."""
+    """Look for every sub-module and parameter in the code that ``forward`` reaches."""
     module = package.training_module
     if module is None or not module.resolved:
         return

@@ -16,9 +16,8 @@ import re
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.package import Package
-from scaffold.check.model.project import Project
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.project import Package, Project
+from scaffold.check.model.python import PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC126"

@@ -16,7 +16,7 @@ import ast
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC140"

@@ -1,4 +1,4 @@
-"""The training adapter is not registered for training, or what is registered is not training adapter.
+"""The training adapter is not registered for training, or what is registered is no training adapter.
 
 The engine looks the adapter up by architecture and algorithm. A class without ``@DiffusionModelBase.register(…)`` is
 never found; the run stops with the list of the registered ones. A registered class that does not inherit the base
@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking
-from scaffold.check.model.contract import takes_algorithm
-from scaffold.check.model.package import Package
-from scaffold.check.model.registration import may_be_registered
+from scaffold.check.model.project import Package
+from scaffold.check.model.registration import may_be_registered, takes_algorithm
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC201"
@@ -28,7 +27,7 @@ BASES = ("DiffusionModelBase", "DiffusionI2IModelBase")
 
 
 def check(package: Package) -> Hits:
-    """Compare the heirs of the base with the registrations."""
+    """Compare the subclasses of the base with the registrations."""
     registered = package.registered("training")
     for adapter in package.training_adapters:
         if not any(registration.cls == adapter for registration in registered) and adapter.derives_from(*BASES):

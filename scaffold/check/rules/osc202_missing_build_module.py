@@ -16,10 +16,9 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import ending
-from scaffold.check.model.follow import instance_class, returned
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
+from scaffold.check.model.calls import ending, instance_class, returned
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.reach import reachable
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -34,7 +33,7 @@ _BASE = "verl_omni/pipelines/model_base.py"
 
 
 def check(package: Package) -> Hits:
-    """Look at what ``build_module`` returns, and whether it gets to code that loads."""
+    """Look at what ``build_module`` returns, and whether it reaches code that loads."""
     for adapter in package.training_adapters:
         method = adapter.method("build_module")
         if method is None or method.file.path == _BASE:

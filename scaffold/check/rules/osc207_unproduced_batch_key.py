@@ -14,10 +14,10 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.follow import follow
+from scaffold.check.model.calls import follow
 from scaffold.check.model.micro_batch import STANDARD, columns, read_keys, rollout_keys
-from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import PythonFile
 from scaffold.check.model.sde import options
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits

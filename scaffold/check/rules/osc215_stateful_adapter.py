@@ -16,9 +16,8 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC215"

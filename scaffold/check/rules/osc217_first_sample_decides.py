@@ -16,8 +16,8 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import Origin, origin
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -62,14 +62,14 @@ def _of_first(node: ast.Subscript) -> bool:
 
 
 def _of_batch(found: Origin) -> bool:
-    """Whether a value is made of the batch's timesteps, and not of the schedule's."""
+    """Whether a value derives from the batch's timesteps, and not from the schedule's."""
     if "all_timesteps" in found.strings:
         return not found.strings & {"all_latents"} or "timestep" in " ".join(found.names).lower()
     return any(name == "timesteps" and function.name == "prepare_model_inputs" for function, name in found.open)
 
 
 def _decides(function: FunctionModel, node: ast.AST) -> bool:
-    """Whether a test hangs on a value, where it stands or by way of a name."""
+    """Whether a test depends on a value, directly or through a name."""
     index = function.file.index
     names: set[str] = set()
     for outer in index.ancestors(node):

@@ -16,10 +16,9 @@ from collections.abc import Iterator
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import origin
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.hydra import ROLLOUT
-from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel, PythonFile
+from scaffold.check.model.shell import ROLLOUT
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -47,7 +46,7 @@ def check(package: Package) -> Hits:
 
 
 def _of_scripts(package: Package) -> Hits:
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         for item in script.overrides:
             name = item.key.removeprefix(_TRAINED)
             if name == item.key or not isinstance(item.value, str):

@@ -16,8 +16,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.micro_batch import STANDARD, columns, read_keys, rollout_keys
-from scaffold.check.model.package import Package
-from scaffold.check.model.trainer import V1_COLUMNS, v1_scripts
+from scaffold.check.model.project import V1_COLUMNS, Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC236"
@@ -31,7 +30,7 @@ _LOADERS = {"index", "ability", "agent_name", "tools_kwargs", "interaction_kwarg
 
 def check(package: Package) -> Hits:
     """Look for reads of what the preprocessor alone makes, where a script starts v1."""
-    scripts = v1_scripts(package)
+    scripts = package.v1_scripts
     given, written = rollout_keys(package), columns(package)
     if not scripts or given is None or written is None:
         return

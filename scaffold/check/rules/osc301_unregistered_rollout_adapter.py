@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.contract import takes_algorithm
-from scaffold.check.model.package import Package
-from scaffold.check.model.registration import may_be_registered
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import ClassModel
+from scaffold.check.model.registration import may_be_registered, takes_algorithm
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC301"
@@ -27,7 +26,7 @@ HELP = 'decorate the class with @VllmOmniPipelineBase.register("<architecture>",
 
 
 def check(package: Package) -> Hits:
-    """Compare the heirs of upstream pipelines with the registrations."""
+    """Compare the subclasses of upstream pipelines with the registrations."""
     registered = package.registered("rollout")
     if not any(registration.cls is None for registration in registered):
         for adapter in package.rollout_adapters:

@@ -16,10 +16,9 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import ClassModel
 from scaffold.check.model.reach import reachable
-from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC302"
@@ -37,7 +36,7 @@ def check(package: Package) -> Hits:
             continue
         yield from _stepped_over(cls)
         yield from _not_built(package, cls)
-        wanted, own = recorded(package, "upstream", "class"), recorded(package, "upstream", "module")
+        wanted, own = package.facts.text("upstream", "class"), package.facts.text("upstream", "module")
         places = ("vllm_omni.", f"{own}.") if own else ("vllm_omni.",)  # a pipeline of one's own lies beside it
         pipelines = [base.rpartition(".")[2] for base in cls.external if base.startswith(places)]
         if cls.resolved and not pipelines and not _is_pipeline(cls):
@@ -49,7 +48,7 @@ def check(package: Package) -> Hits:
 
 
 def _is_pipeline(cls: ClassModel) -> bool:
-    """Whether a class is a pipeline by itself: an heir of verl-omni's base, or a module that samples and loads."""
+    """Whether a class is a pipeline by itself: a subclass of verl-omni's base, or a module that samples and loads."""
     asked = [function for method in cls.methods.values() for function in method.calls if _asks_above(function)]
     module = cls.derives_from("torch.nn.Module", "nn.Module") and cls.method("load_weights") and cls.method("forward")
     return not asked and bool(cls.derives_from("VllmOmniPipelineBase") or module)

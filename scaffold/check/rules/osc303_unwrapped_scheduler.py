@@ -16,11 +16,9 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.model.reach import reachable
-from scaffold.check.model.recorded_facts import recorded, recorded_list
 from scaffold.check.model.scheduler_wrappers import SDE, Replacement, replacements
 from scaffold.check.model.sde import sampling_calls
 from scaffold.check.model.sides import Side, side_of
@@ -40,8 +38,8 @@ _STEPS = ("step", "sample_previous_step")
 def check(package: Package) -> Hits:
     """Look at what stands in the place of the pipeline's scheduler."""
     side = side_of(package, "rollout")
-    attribute = recorded(package, "upstream", "scheduler_attribute") or "scheduler"
-    called_with = recorded_list(package, "upstream", "step_arguments")
+    attribute = package.facts.text("upstream", "scheduler_attribute") or "scheduler"
+    called_with = package.facts.strings("upstream", "step_arguments")
     for adapter in side.adapters:
         if adapter.file not in package.files or not adapter.resolved:
             continue

@@ -14,9 +14,8 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import reaching
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
-from scaffold.check.model.recorded_facts import recorded_number
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.sde import sampling_argument, sampling_calls
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
@@ -33,7 +32,7 @@ _KEEPING = ("float", "to", "type", "clone", "detach", "contiguous", "double", "c
 def check(package: Package) -> Hits:
     """Look whether both tensors of a wrapper's step get a batch dimension."""
     side = side_of(package, "rollout")
-    flat = recorded_number(package, "upstream", "sample_rank") == 2
+    flat = package.facts.number("upstream", "sample_rank") == 2
     for function, call in sampling_calls(side):
         if function.name != "step" or function.cls is None or function.cls in side.adapters:
             continue
@@ -48,7 +47,7 @@ def check(package: Package) -> Hits:
 
 
 def _batched(function: FunctionModel, value: ast.expr, hops: int = 8) -> bool | None:
-    """Whether a tensor gets a batch dimension: True, False where a parameter goes through, None if not plain."""
+    """Whether a tensor gets a batch dimension: True, False where a parameter goes through, None if the text does not tell."""
     if not hops:
         return None
     if isinstance(value, ast.Subscript):

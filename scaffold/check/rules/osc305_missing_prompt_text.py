@@ -16,10 +16,9 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import STEPS, Package
 from scaffold.check.model.pinned_upstream import upstream_of
+from scaffold.check.model.project import STEPS, Package
+from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
@@ -34,7 +33,7 @@ _PROMPT = {"prompt", "prompts", "prompt_embeds", "prompt_ids", "input_ids"}
 
 
 def check(package: Package) -> Hits:
-    """Look at what ``forward`` gets to before the upstream pipeline takes over."""
+    """Look at what ``forward`` reaches before the upstream pipeline takes over."""
     side = side_of(package, "rollout")
     for adapter in side.adapters:
         forward = adapter.method("forward")

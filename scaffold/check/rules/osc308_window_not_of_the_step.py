@@ -15,14 +15,13 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import keyword
 from scaffold.check.model.dataflow import origin
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
-from scaffold.check.model.sde import of_window
-from scaffold.check.model.seeds import of_rank, of_request
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel
+from scaffold.check.model.sde import of_rank, of_request, of_window
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.source.syntax import keyword_of
 
 ID = "OSC308"
 NAME = "window-not-of-the-step"
@@ -35,7 +34,7 @@ _GLOBAL = ("random.", "numpy.random.", "torch.rand")
 
 
 def check(package: Package) -> Hits:
-    """Look at every draw that has to do with the window."""
+    """Look at every random draw for the window."""
     side = side_of(package, "rollout")
     for function in side.functions:
         for call in function.calls:
@@ -56,9 +55,9 @@ def _for_window(side: Side, function: FunctionModel, call: ast.Call) -> bool:
 
 
 def _from(side: Side, function: FunctionModel, call: ast.Call) -> str | None:
-    """Return from what a call draws, where that is not the training step."""
+    """Return the source that a call draws from, where that is not the training step."""
     name = function.file.qualified(call.func) or ""
-    seeds: list[ast.expr | None] = [keyword(call, "generator")]
+    seeds: list[ast.expr | None] = [keyword_of(call, "generator")]
     if not name.startswith(_GLOBAL) and isinstance(call.func, ast.Attribute):
         seeds = [call.func.value]
     elif seeds == [None]:

@@ -15,13 +15,13 @@ import ast
 from collections.abc import Iterator
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import keyword
 from scaffold.check.model.dataflow import reaching
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
-from scaffold.check.model.recorded_facts import numbers, recorded, recorded_number, release
+from scaffold.check.model.facts import numbers
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.source.syntax import keyword_of
 
 ID = "OSC309"
 NAME = "stale-step-compensation"
@@ -42,16 +42,16 @@ def check(package: Package) -> Hits:
             offset = _offset(side, function, value)
             # An assignment with nothing added puts the number back; it hands nothing to the pipeline.
             if offset not in (0, needed, None) and "version" not in _tests(function, node):
-                version = ".".join(map(str, release(package) or ()))
+                version = ".".join(map(str, package.release or ()))
                 text = f"{STEPS} {offset:+d} is handed to the pipeline; vllm-omni {version} needs {needed:+d}"
                 yield Hit(function.file, node, text)
 
 
 def _needed(package: Package, side: Side) -> int | None:
     """Return what has to be added for the installed release; None where that is not known."""
-    installed = release(package)
-    made_for = numbers(recorded(package, "upstream", "version"))
-    offset = recorded_number(package, "schedule", "request_offset")
+    installed = package.release
+    made_for = numbers(package.facts.text("upstream", "version"))
+    offset = package.facts.number("schedule", "request_offset")
     if installed is None:
         return None
     if offset is not None and made_for is not None:
@@ -72,13 +72,13 @@ def _handed(function: FunctionModel) -> Iterator[tuple[ast.expr | ast.stmt, ast.
         if isinstance(added.target, ast.Attribute) and added.target.attr == STEPS:
             yield added, ast.BinOp(ast.Constant(0), added.op, added.value)
     for call in function.calls:
-        value = keyword(call, STEPS)
+        value = keyword_of(call, STEPS)
         if value is not None:
             yield value, value
 
 
 def _offset(side: Side, function: FunctionModel, value: ast.AST, hops: int = 5) -> int | None:
-    """Return what is added to a number of steps; None where that is not plain."""
+    """Return what is added to a number of steps; None where the text does not tell."""
     if not hops:
         return None
     if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):

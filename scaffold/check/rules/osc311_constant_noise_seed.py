@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import Origin, origin
-from scaffold.check.model.package import Package
-from scaffold.check.model.seeds import of_rank, of_request
+from scaffold.check.model.project import Package
+from scaffold.check.model.sde import of_rank, of_request
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -44,7 +44,7 @@ def check(package: Package) -> Hits:
 
 
 def _of_prompt_alone(seed: Origin) -> bool:
-    """Whether the prompt goes into a seed, and nothing that differs between two requests for it."""
+    """Whether a seed depends on the prompt, and on nothing that differs between two requests for it."""
     read = seed.strings | seed.attributes
     return seed.complete and bool(read & _PROMPT) and not (read & _REQUEST or seed.words & {"global_steps"})
 

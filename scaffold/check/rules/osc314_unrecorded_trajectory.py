@@ -14,13 +14,12 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import has_unpacking, keyword
-from scaffold.check.model.follow import follow
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
-from scaffold.check.model.recorded_facts import recorded
+from scaffold.check.model.calls import follow, has_unpacking
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.source.syntax import keyword_of
 
 ID = "OSC314"
 NAME = "unrecorded-trajectory"
@@ -49,8 +48,8 @@ def check(package: Package) -> Hits:
             yield Hit(function.file, at, text, "return rollout_output(…) with the trajectory")
     with_part = [(f, call) for f, call in calls if any(item.arg in PARTS for item in call.keywords)]
     for function, call in with_part if not stale else ():
-        for part in PARTS if not has_unpacking(call) and keyword(call, "custom_output") is None else ():
-            value = keyword(call, part)
+        for part in PARTS if not has_unpacking(call) and keyword_of(call, "custom_output") is None else ():
+            value = keyword_of(call, part)
             if value is None:
                 yield Hit(function.file, call.func, f"{part} is missing from the result")
             elif ast.unparse(follow(function.file, value)) == "None":
@@ -70,7 +69,7 @@ def _wanted(package: Package) -> str | None:
         return "rollout_output"
     if exists("verl_omni/pipelines/model_base.py"):
         return "custom_output"
-    return recorded(package, "target", "rollout_result")
+    return package.facts.text("target", "rollout_result")
 
 
 def _earlier(function: FunctionModel) -> ast.AST | None:
@@ -78,7 +77,7 @@ def _earlier(function: FunctionModel) -> ast.AST | None:
     index = function.file.index
     if not any(node.value in EARLIER for node in index.nodes(ast.Constant, function.node)):
         return None
-    given = [value for call in function.calls if (value := keyword(call, "custom_output")) is not None]
+    given = [value for call in function.calls if (value := keyword_of(call, "custom_output")) is not None]
     stored = [n for n in index.nodes(ast.Attribute, function.node) if n.attr == "custom_output"]
     written = [n for n in stored if isinstance(n.ctx, ast.Store) or isinstance(index.parent(n), ast.Subscript)]
     return next(iter([*given, *written]), None)

@@ -20,13 +20,11 @@ from collections.abc import Iterator
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.hydra import MODEL, lora_rank, names, truth
 from scaffold.check.model.module_paths import is_target, module_paths
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.model.reach import reachable
-from scaffold.check.model.recorded_facts import recorded
+from scaffold.check.model.shell import MODEL, lora_rank, names, truth
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC318"
@@ -43,13 +41,13 @@ _TRAINERS = "transformer."
 def check(package: Package) -> Hits:
     """Look at adapters that rename, in packages whose scripts train LoRA."""
     # "adapter": the engine's own manager was found to know the actor's names; `omni-scaffold remap` proves it.
-    scripts = (*package.launch_scripts, *package.e2e_scripts)
+    scripts = package.scripts
     adapted = [script for script in scripts if lora_rank(script)]
     # Merged by the trainer, the update is a push of full weights.
     adapted = [
         s for s in adapted if truth(value.value if (value := s.override(f"{MODEL}lora.merge")) else None) is not True
     ]
-    if not adapted or recorded(package, "lora", "sync") in ("adapter", "merge"):
+    if not adapted or package.facts.text("lora", "sync") in ("adapter", "merge"):
         return
     for adapter in package.rollout_adapters:
         loader = adapter.method("load_weights")
@@ -68,9 +66,9 @@ def check(package: Package) -> Hits:
 
 
 def _keeps_targets(package: Package, loader: FunctionModel, adapter: ClassModel) -> bool:
-    """Whether no pattern of the renaming fits a module that any script puts LoRA on; no where that is not plain."""
+    """Whether no pattern of the renaming fits a module that any script puts LoRA on; no where the text does not tell."""
     module = package.training_module
-    scripts = (*package.launch_scripts, *package.e2e_scripts)
+    scripts = package.scripts
     given = [item for script in scripts if (item := script.override(f"{MODEL}target_modules")) is not None]
     targets = [names(item.value) for item in given]
     patterns = _patterns(loader, adapter)

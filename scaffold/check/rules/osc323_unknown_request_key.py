@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import ast
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 from scaffold.check.example import Example
-from scaffold.check.model.contract import sent_keys
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package, Project
+from scaffold.check.model.python import FunctionModel, PythonFile
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -34,15 +34,17 @@ KEYS = (
 _IDS = ("prompt_token_ids", "prompt_ids")  # until v0.2.0, and later
 _READING = {"get", "pop", "setdefault"}
 _ALIKE = 0.8
+_SERVERS = "verl_omni/workers/rollout"
+_REQUESTS = "verl_omni/pipelines/rollout_request.py"  # where v0.3.0 and later build them
 
 
 def check(package: Package) -> Hits:
-    """Look for keys that are nearly those of a request, where the right one is read nowhere."""
+    """Look for keys close to those of a request, where the right key is read nowhere."""
     if not any(package.mentions(word) for word in ("req", "prompts", "extra_args")):
         return
     side = side_of(package, "rollout")
     reads = [(f, node, key) for f in side.functions if f.file in package.files for node, key in _read(f)]
-    sent = sent_keys(package.project)
+    sent = _sent_keys(package.project)
     if _IDS[1] in sent and _IDS[0] not in sent and not package.mentions("prompt_ids_from_payload"):
         named = {n.value for f in side.functions for n in f.file.index.nodes(ast.Constant, f.node)}
         for function, node, key in reads if _IDS[1] not in named else ():
@@ -103,6 +105,27 @@ def _near(key: str, right: str) -> bool:
 
 _NEW = {"verl_omni/pipelines/rollout_request.py": 'def sent(ids):\n    return {"prompt_ids": ids}\n'}
 _READ = '["prompt"] = self._decode_prompt(prompt["prompt_token_ids"])'
+
+
+@lru_cache(maxsize=8)
+def _sent_keys(project: Project) -> frozenset[str]:
+    """Return the keys of the dictionaries that the rollout's server builds; empty where it is not in the tree."""
+    found = set()
+    for file in (*_files(project, _SERVERS), *_files(project, _REQUESTS)):
+        for table in file.index.nodes(ast.Dict):
+            found |= {key.value for key in table.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+        for part in file.index.nodes(ast.Subscript):
+            key = part.slice
+            if isinstance(part.ctx, ast.Store) and isinstance(key, ast.Constant) and isinstance(key.value, str):
+                found.add(key.value)
+    return frozenset(found)
+
+
+def _files(project: Project, folder: str) -> list[PythonFile]:
+    paths = [folder] if folder.endswith(".py") else project.files(folder, ".py")
+    return [file for path in paths if (file := project.python(path)) is not None]
+
+
 FAILING = (
     Example(
         "the key of earlier releases",

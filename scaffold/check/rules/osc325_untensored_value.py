@@ -14,13 +14,11 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import resolve
-from scaffold.check.model.follow import follow, returned
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
+from scaffold.check.model.calls import follow, resolve, returned
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.sde import options
 from scaffold.check.model.sides import side_of
-from scaffold.check.model.trainer import is_v0_only
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC325"
@@ -39,7 +37,7 @@ _DEEPEST = 5
 
 def check(package: Package) -> Hits:
     """Look at the values of what the rollout hands over beside the trajectory."""
-    if is_v0_only(package):
+    if package.is_v0_only:
         return
     for name in _SHIPPING:
         for option in options(side_of(package, "rollout"), name):

@@ -14,9 +14,9 @@ import ast
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import key_tables, loading_functions
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC405"
@@ -30,7 +30,7 @@ _CONFIGURATION = re.compile(r"\b(config|cfg|kwargs|signature|fields|to_dict)\b")
 
 
 def check(package: Package) -> Hits:
-    """Look at the functions that loading gets to."""
+    """Look at the functions that loading reaches."""
     tables = {table.name for table in key_tables(package)}
     written = package.written_files
     for function in loading_functions(package):

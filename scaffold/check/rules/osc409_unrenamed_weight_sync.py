@@ -15,9 +15,9 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.functions import FunctionModel
 from scaffold.check.model.key_tables import key_tables, loading_functions
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.reach import reachable
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -31,7 +31,7 @@ _CUTTING = ("removeprefix", "replace", "partition", "sub")
 
 
 def check(package: Package) -> Hits:
-    """Look for what becomes of the names in ``load_weights``, where loading renames them."""
+    """Look at the names that ``load_weights`` passes on, where loading renames them."""
     tables = {table.name for table in key_tables(package) if any(r.target not in (None, r.source) for r in table.rows)}
     renaming = next((f for f in loading_functions(package) if _renames(f, tables)), None)
     if renaming is None or renaming.file not in package.files:

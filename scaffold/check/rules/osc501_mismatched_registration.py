@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import bound_value
-from scaffold.check.model.package import Package
-from scaffold.check.model.scripts import ALGORITHM, ARCHITECTURE
+from scaffold.check.model.project import ALGORITHM, ARCHITECTURE, Package
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC501"
@@ -34,7 +33,7 @@ def check(package: Package) -> Hits:
     known = package.algorithms
     if any(not isinstance(registration.algorithm, str) for registration in package.registrations) or not known:
         return
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         override = script.override(ALGORITHM)
         if override is not None and isinstance(override.value, str) and override.value not in known:
             text = f"algorithm {override.value!r} has no adapter in {package.name}, which has {', '.join(known)}"
@@ -72,7 +71,7 @@ def _algorithms(package: Package) -> Hits:
 def _scripts(package: Package, known: str) -> Hits:
     """Look at the architecture of every script that trains the package."""
     help = f"write +{ARCHITECTURE}={known}"
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         trains = [item for item in script.overrides if item.key.startswith("actor_rollout_ref.")]
         override = script.override(ARCHITECTURE)
         if not trains or (override is None and package.indexed):

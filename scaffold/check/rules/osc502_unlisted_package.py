@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.package import Package
-from scaffold.check.model.patch import PATCH
-from scaffold.check.model.project import REGISTRY
+from scaffold.check.model.project import REGISTRY, Package
+from scaffold.check.model.source import PATCH
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC502"
@@ -52,7 +51,7 @@ def check(package: Package) -> Hits:
 
 def fix(hit: Hit) -> dict[str, str]:
     """Make the edits that are missing."""
-    from scaffold.plan.hooks import add_package
+    from scaffold.plan.hooks import add_package  # slow to import
 
     file, name = hit.data
     return {file.path: add_package(file.text, name)}

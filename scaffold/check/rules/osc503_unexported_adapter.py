@@ -15,10 +15,8 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
-from scaffold.check.model.values import known
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import ClassModel, PythonFile, known
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC503"
@@ -94,7 +92,7 @@ def _imported(package: Package, init: PythonFile, cls: ClassModel) -> bool:
 
 
 def _listed(init: PythonFile) -> tuple[ast.expr, list[str]] | None:
-    """Return the expression of ``__all__`` and its names, None where they are not plain."""
+    """Return the expression of ``__all__`` and its names, None where the text does not tell."""
     bindings = init.names.get("__all__", [])
     if len(bindings) != 1 or bindings[0].value is None or "__all__" in init.project.changed_names(init):
         return None
@@ -106,7 +104,7 @@ def _listed(init: PythonFile) -> tuple[ast.expr, list[str]] | None:
 
 def fix(hit: Hit) -> str | None:
     """Import the adapter and name it in ``__all__``, where that is a plain list."""
-    from scaffold.check.editing import add_import
+    from scaffold.check.editing import add_import, replace_expression
 
     init, classes = hit.file, hit.data
     assert isinstance(init, PythonFile)
@@ -117,8 +115,6 @@ def fix(hit: Hit) -> str | None:
         node = listed[0]
         if not isinstance(node, (ast.List, ast.Tuple)):
             return None
-        from scaffold.check.editing import replace_expression
-
         names = ", ".join(f'"{item}"' for item in (*listed[1], *new))
         text = replace_expression(init, node, f"[{names}]" if isinstance(node, ast.List) else f"({names},)")
     for cls in classes:

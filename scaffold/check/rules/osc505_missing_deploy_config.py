@@ -17,10 +17,8 @@ from __future__ import annotations
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.hydra import ROLLOUT
-from scaffold.check.model.package import Package
-from scaffold.check.model.recorded_facts import recorded
-from scaffold.check.model.shell import ShellScript
+from scaffold.check.model.project import Package
+from scaffold.check.model.shell import ROLLOUT, ShellScript
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC505"
@@ -35,9 +33,9 @@ OTHER = re.compile(rf"{re.escape(ROLLOUT)}engine_kwargs\.\w+\.deploy_config")
 def check(package: Package) -> Hits:
     """Look at the deploy configuration of each script that uses vllm-omni for rollouts."""
     project = package.project
-    if recorded(package, "deploy", "needed") == "false":
+    if package.facts.text("deploy", "needed") == "false":
         return
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         if not any(item.key.startswith(ROLLOUT) for item in script.overrides):
             continue
         override = script.override(DEPLOY)

@@ -15,12 +15,10 @@ from difflib import get_close_matches
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.hydra import MODEL, ROLLOUT, lora_rank, names, truth
 from scaffold.check.model.module_paths import ModulePaths, is_target, module_paths
-from scaffold.check.model.package import Package
-from scaffold.check.model.recorded_facts import recorded_list
-from scaffold.check.model.shell import ShellScript
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import ClassModel
+from scaffold.check.model.shell import MODEL, ROLLOUT, ShellScript, lora_rank, names, truth
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC507"
@@ -39,7 +37,7 @@ def check(package: Package) -> Hits:
     paths = module_paths(module) if module is not None else None
     if module is None or paths is None:
         return
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         yield from _uncollected(script, module, paths)
         if not paths.complete:
             continue
@@ -84,7 +82,7 @@ def _layers_below(prefix: str, paths: ModulePaths) -> bool:
 
 def _untrained(package: Package, script: ShellScript, span: Span, paths: ModulePaths, targets: list[str]) -> Hits:
     """Look for targets all of whose modules lie in the part that full training freezes."""
-    pieces = recorded_list(package, "lora", "trainable")
+    pieces = package.facts.strings("lora", "trainable")
     if not pieces:
         return
     frozen = []
@@ -94,7 +92,7 @@ def _untrained(package: Package, script: ShellScript, span: Span, paths: ModuleP
             frozen.append(target)
     if frozen:
         text = f"the LoRA targets {', '.join(frozen)} lie outside of what is trained ({', '.join(pieces)})"
-        close = [name for name in recorded_list(package, "lora", "targets") or [] if name not in targets]
+        close = [name for name in package.facts.strings("lora", "targets") or [] if name not in targets]
         yield Hit(script, span, text, f"name {', '.join(close)}" if close else "name the modules that are trained")
 
 

@@ -17,10 +17,9 @@ from difflib import get_close_matches
 from itertools import product
 
 from scaffold.check.example import Example
-from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.follow import follow
-from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.calls import attribute_name, follow
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import PythonFile
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -36,7 +35,7 @@ _READ = r"(?:^|/)([\w.-]+\.parquet)$"
 TOP = ("examples/", "tests/", "verl_omni/", "scripts/")
 
 
-_OPEN = "\0"  # stands for what is not known
+_OPEN = "\0"  # marks an unknown part
 _MOST = 32
 _JOINING = {"os.path.join", "posixpath.join", "pathlib.Path", "pathlib.PurePath", "os.fspath", "str"}
 
@@ -52,7 +51,7 @@ def check(package: Package) -> Hits:
                 seen = project.complete or (not project.alone and project.files(path.rpartition("/")[0]))
                 if seen and not project.tree.exists(path):
                     yield Hit(maker, node, f"{path} is not there")
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         yield from _reward(package, script)
         for mention in script.paths:
             path = mention.path
@@ -89,7 +88,7 @@ def _data(package: Package) -> Hits:
                 if names is None:
                     return
                 written |= names
-    for script in (*package.launch_scripts, *package.e2e_scripts) if written else ():
+    for script in package.scripts if written else ():
         told = {_home(folder) for line in script.lines for folder in _TOLD.findall(line)}
         for override in script.overrides:
             asked = override.key in ("data.train_files", "data.val_files")
@@ -149,7 +148,7 @@ PASSING = (
 
 
 def _file_names(file: PythonFile, value: ast.expr) -> set[str] | None:
-    """Return the names that the file behind a path may have; None where they are not plain."""
+    """Return the names that the file behind a path may have; None where the text does not tell."""
     texts = _texts(file, value, 8)
     names = {text.rpartition("/")[2] for text in texts}
     return None if not names or any(_OPEN in name or not name for name in names) else names

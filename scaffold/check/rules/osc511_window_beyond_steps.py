@@ -14,9 +14,8 @@ from __future__ import annotations
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.hydra import ROLLOUT, integer, integers
-from scaffold.check.model.package import Package
-from scaffold.check.model.source import UndecodableError
+from scaffold.check.model.project import Package
+from scaffold.check.model.shell import ROLLOUT, integer, integers
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC511"
@@ -29,7 +28,7 @@ _STEPS = r'(?m)^steps\s*=\s*"n-1"'
 def check(package: Package) -> Hits:
     """Compare window, range and steps of each script."""
     fewer = 1 if _one_step_less(package) else 0
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         noise = script.override(f"{ROLLOUT}algo.noise_level")
         if noise is not None and package.is_non_diffusers and package.objective == "policy_gradient":
             if isinstance(noise.value, str) and re.fullmatch(r"0+(\.0*)?", noise.value):
@@ -58,11 +57,7 @@ def check(package: Package) -> Hits:
 
 def _one_step_less(package: Package) -> bool:
     """Whether the package's own ``scaffold.toml`` says that n inference steps are n - 1 evaluations."""
-    spec = package.project.source(f"{package.path}/scaffold.toml")
-    try:
-        return spec is not None and re.search(_STEPS, spec.plain_text) is not None
-    except UndecodableError:
-        return False
+    return re.search(_STEPS, package.project.text(f"{package.path}/scaffold.toml")) is not None
 
 
 FAILING = (

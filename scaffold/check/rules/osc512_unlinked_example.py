@@ -13,9 +13,7 @@ import posixpath
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.package import Package
-from scaffold.check.model.project import Project
-from scaffold.check.model.recorded_facts import recorded
+from scaffold.check.model.project import Package, Project
 from scaffold.check.model.source import UndecodableError
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -62,13 +60,13 @@ def _links(project: Project) -> dict[str, str]:
 
 
 def _listed(package: Package, link: str) -> bool:
-    """Whether the index names a link; an index that cannot be read is taken to.
+    """Whether the index names a link; True where the index cannot be read.
 
     What ``new`` wrote has a patch, which brings the line where the release has such an index.
     """
     index = package.project.source(INDEX)
     if index is None:
-        return not (package.project.rendered and recorded(package, "target", "docs_index") == INDEX)
+        return not (package.project.rendered and package.facts.text("target", "docs_index") == INDEX)
     try:
         return link.removeprefix("docs/").removesuffix(".md") in index.plain_text
     except UndecodableError:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.model.shell_words import Word
 from scaffold.check.rule import Hit, Hits
@@ -35,7 +35,7 @@ _SCRIPT = re.compile(r"\.sh$")
 
 def check(package: Package) -> Hits:
     """Look at the command that starts the trainer, and at the arrays of overrides."""
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         if not script.overrides:
             continue
         engine = script.override("actor_rollout_ref.rollout.name")
@@ -62,7 +62,7 @@ def check(package: Package) -> Hits:
 
 
 def _runs_something(script: ShellScript) -> bool:
-    """Whether a trainer may be started in a way that is not plain: a module or program in a variable."""
+    """Whether a trainer may be started in a way that the text does not show: a module or program in a variable."""
     for at, word in enumerate(script.words):
         behind = script.words[at + 1 :]
         if word.text in ("torchrun", "exec") or "main_" in word.text:

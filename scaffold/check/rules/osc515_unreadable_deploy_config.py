@@ -16,8 +16,7 @@ import re
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.package import Package
-from scaffold.check.model.recorded_facts import recorded
+from scaffold.check.model.project import Package
 from scaffold.check.model.source import SourceFile
 from scaffold.check.rule import Hit, Hits
 
@@ -63,7 +62,7 @@ def check(package: Package) -> Hits:
 
 def _topology(package: Package, file: SourceFile) -> Hits:
     """Compare the name of the topology with the one that ``scaffold.toml`` records."""
-    made_for = recorded(package, "deploy", "pipeline")
+    made_for = package.facts.text("deploy", "pipeline")
     if made_for and not any(re.match(_TOPOLOGY, line) for line in file.lines):
         text = f"the file names no topology, and vllm-omni takes the model's own; the package was made for {made_for}"
         yield Hit(file, Span(1, 1, 1, 1), text, f"write pipeline: {made_for}")

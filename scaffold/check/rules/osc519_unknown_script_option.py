@@ -14,8 +14,8 @@ import ast
 from difflib import get_close_matches
 
 from scaffold.check.example import Example
-from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.project import Package
+from scaffold.check.model.python import PythonFile
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.rule import Hit, Hits
 
@@ -28,12 +28,12 @@ HELP = "give the option that the script takes"
 
 def check(package: Package) -> Hits:
     """Compare options at calls of scripts of the tree with what the parsers of those take."""
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         yield from _of_shell(package, script)
 
 
 def _options(file: PythonFile) -> tuple[set[str], set[str]] | None:
-    """Return the options of a script and the required ones; None where they are not plain."""
+    """Return the options of a script and the required ones; None where the text does not tell."""
     known, required = {"--help"}, set()
     parsers = 0
     for call in file.index.nodes(ast.Call):

@@ -19,11 +19,8 @@ import ast
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.hydra import MODEL, ROLLOUT, lora_rank, truth
-from scaffold.check.model.package import Package
-from scaffold.check.model.scripts import ALGORITHM
-from scaffold.check.model.shell import ShellScript
-from scaffold.check.model.source import UndecodableError
+from scaffold.check.model.project import ALGORITHM, Package
+from scaffold.check.model.shell import MODEL, ROLLOUT, ShellScript, lora_rank, truth
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC523"
@@ -52,7 +49,7 @@ _LAYERED, _FORMAT = f"{ROLLOUT}layered_summon", f"{ROLLOUT}load_format"
 
 def check(package: Package) -> Hits:
     """Compare the scripts of a folder with each other, for each option that the package's errors name."""
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         if not (_trains(package, script) and _starts(script)):
             continue
         for option, why in _ALWAYS.items():
@@ -123,11 +120,7 @@ def _gives(script: ShellScript, option: str) -> bool:
 
 
 def _speaks(package: Package, path: str, option: str) -> bool:
-    readme = package.project.source(path)
-    try:
-        return readme is not None and f"{option}=" in readme.plain_text
-    except UndecodableError:
-        return False
+    return f"{option}=" in package.project.text(path)
 
 
 def _who(giving: list[ShellScript]) -> str:

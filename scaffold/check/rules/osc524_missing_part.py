@@ -19,11 +19,8 @@ from typing import NamedTuple
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.algorithms import Objective
-from scaffold.check.model.classes import ClassModel
-from scaffold.check.model.functions import FunctionModel
-from scaffold.check.model.package import Package
-from scaffold.check.model.pyfile import PythonFile
+from scaffold.check.model.project import Objective, Package
+from scaffold.check.model.python import ClassModel, FunctionModel, PythonFile
 from scaffold.check.model.scheduler_wrappers import replacements
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Hit, Hits
@@ -91,7 +88,7 @@ _ELSEWHERE = {"rollout": ("diffuse", "post_decode", "denoise_step", "step_schedu
 
 
 def check(package: Package) -> Hits:
-    """Go through the table, and look for the script that makes the data."""
+    """Check every part of the table, and look for the data script."""
     for part in PARTS:
         if part.objective not in (None, package.objective):
             continue

@@ -16,10 +16,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from scaffold.check.example import Example
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.model.source import SourceFile
 from scaffold.check.rule import Hit, Hits
+from scaffold.files.documents import MalformedError, parse_yaml
 
 ID = "OSC525"
 NAME = "unknown-override"
@@ -32,7 +33,7 @@ _GROUP = re.compile(r"^\w+(?:/\w+)+(?:@[\w.]+)?=")
 
 def check(package: Package) -> Hits:
     """Compare each override with the configuration of the trainer that the script starts."""
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         file = _configuration(package, script)
         if file is None:
             continue
@@ -56,7 +57,7 @@ def check(package: Package) -> Hits:
 
 
 def _configuration(package: Package, script: ShellScript) -> SourceFile | None:
-    """Return the one configuration that a script starts from; None where that is not plain."""
+    """Return the one configuration that a script starts from; None where the text does not tell."""
     words = [word.text for word in script.words]
     entries = {match[1] for word in words if (match := _ENTRY.match(word))}
     if len(entries) != 1 or any(map(_GROUP.match, words)) or (script.configuration and not script.presets):
@@ -97,8 +98,6 @@ def _is_set(file: SourceFile, key: str) -> bool:
 
 def _value(file: SourceFile, key: str) -> Any:
     """Return what the parsed configuration has; None too where something other than keys is on the way there."""
-    from scaffold.files.documents import MalformedError, parse_yaml
-
     try:
         value = parse_yaml(file.plain_text)
     except MalformedError:

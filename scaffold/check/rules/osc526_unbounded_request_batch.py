@@ -12,8 +12,8 @@ Instead: set ``max_num_seqs`` to the micro-batch of the log-probs. Seen in verl-
 from __future__ import annotations
 
 from scaffold.check.example import Example
-from scaffold.check.model.hydra import ROLLOUT
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
+from scaffold.check.model.shell import ROLLOUT
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC526"
@@ -32,7 +32,7 @@ def check(package: Package) -> Hits:
         return
     if any(_KEY.encode() in file.data for file in package.deploy_configs):
         return  # a stage's own
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         asked = [item for item in script.overrides if item.key.startswith(ROLLOUT)]
         if asked and not any(item.key.endswith(f".{_KEY}") for item in asked):
             yield Hit(script, asked[0].span, f"{script.name} sets no {_KEY}: up to 1024 requests go into one forward")

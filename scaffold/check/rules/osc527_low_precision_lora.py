@@ -11,8 +11,8 @@ Instead: ``actor_rollout_ref.model.lora_dtype=float32``. Seen in verl-omni#600.
 from __future__ import annotations
 
 from scaffold.check.example import Example
-from scaffold.check.model.hydra import MODEL, lora_rank
-from scaffold.check.model.package import Package
+from scaffold.check.model.project import Package
+from scaffold.check.model.shell import MODEL, lora_rank
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC527"
@@ -27,7 +27,7 @@ _LOW = {"bfloat16", "bf16", "float16", "fp16", "half"}
 
 def check(package: Package) -> Hits:
     """Look at the types that scripts of LoRA under FSDP2 ask for."""
-    for script in (*package.launch_scripts, *package.e2e_scripts):
+    for script in package.scripts:
         strategy = script.override(f"{_ACTOR}strategy")
         if strategy is None or strategy.usual != "fsdp2" or not lora_rank(script):
             continue

@@ -15,9 +15,8 @@ import re
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.package import Package
 from scaffold.check.model.pinned_upstream import asked
-from scaffold.check.model.recorded_facts import recorded
+from scaffold.check.model.project import Package
 from scaffold.check.model.source import SourceFile
 from scaffold.check.rule import Applies, Hit, Hits
 from scaffold.upstream.versions import fits
@@ -33,7 +32,7 @@ _VERSION = r"\s*version\s*="
 
 def check(package: Package) -> Hits:
     """Compare what ``scaffold.toml`` was made from with what the tree pins."""
-    version, wanted = recorded(package, "upstream", "version"), asked(package.project)
+    version, wanted = package.facts.text("upstream", "version"), asked(package.project)
     source = package.project.source(f"{package.path}/scaffold.toml")
     if source is None or fits(wanted, version) is not False:
         return

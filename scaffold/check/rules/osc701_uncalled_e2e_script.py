@@ -14,9 +14,8 @@ import re
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.project import Project
-from scaffold.check.model.recorded_facts import recorded
 from scaffold.check.model.shell import ShellScript
-from scaffold.check.model.source import SourceFile, UndecodableError
+from scaffold.check.model.source import SourceFile
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC701"
@@ -49,7 +48,7 @@ def check(project: Project) -> Hits:
     hooked = {
         script.path
         for package in project.packages
-        if recorded(package, "target", "smoke_runner") is not None
+        if package.facts.text("target", "smoke_runner") is not None
         for script in package.e2e_scripts
     }
     for script in scripts:
@@ -62,14 +61,8 @@ def check(project: Project) -> Hits:
 
 def _by_hand(project: Project) -> str:
     """Return the text of all READMEs of recipes and tests."""
-    texts = []
-    for path in (*project.files("examples", "/README.md"), *project.files("tests", "/README.md")):
-        readme = project.source(path)
-        try:
-            texts.append(readme.plain_text if readme is not None else "")
-        except UndecodableError:
-            continue
-    return "\n".join(texts)
+    paths = (*project.files("examples", "/README.md"), *project.files("tests", "/README.md"))
+    return "\n".join(project.text(path) for path in paths)
 
 
 def _place(script: ShellScript, runners: list[SourceFile]) -> tuple[SourceFile, Span]:
@@ -85,7 +78,7 @@ def _place(script: ShellScript, runners: list[SourceFile]) -> tuple[SourceFile, 
 def _unhooked(project: Project) -> Hits:
     """Look at a rendered tree whose patch edits no runner, though the package records the one to edit."""
     for package in project.packages if project.rendered else ():
-        runner = recorded(package, "target", "smoke_runner")
+        runner = package.facts.text("target", "smoke_runner")
         for script in package.e2e_scripts if runner is not None else ():
             yield Hit(script, Span(1, 1, 1, 1), f"no runner calls {script.name}: the patch does not edit {runner}")
 

@@ -51,7 +51,7 @@ def doctor(
     if format is Format.json:
         show_json(to_json(findings))
     else:
-        from scaffold.doctor.text import print_findings
+        from scaffold.doctor.examine import print_findings
 
         print_findings(findings)
     if any(finding.state == "wrong" for finding in findings):

@@ -55,8 +55,7 @@ def update(
       omni-scaffold update verl_omni/pipelines/foo_flow_grpo --vllm-omni 0.30.0
       omni-scaffold update verl_omni/pipelines/foo_flow_grpo --spec --diff
     """
-    from scaffold.lifecycle.check_result import findings_of, print_findings
-    from scaffold.lifecycle.text import print_update
+    from scaffold.lifecycle.text import findings_of, print_findings, print_update
     from scaffold.lifecycle.update import UpdateRequest, plan_update
 
     as_json = one_output(format, diff)

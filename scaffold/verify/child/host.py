@@ -107,12 +107,10 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
 
 def _import_contracts(job: dict[str, Any]) -> None:
     """Import what the forks run, once for all of them."""
-    from scaffold.verify.measured import NotDrivableError
     from scaffold.verify.subject import contract_of
 
     for contract in job["contracts"]:
-        with contextlib.suppress(NotDrivableError):
-            contract_of(contract["module"], job)
+        contract_of(contract["module"])
 
 
 def environment() -> dict[str, str]:
@@ -242,13 +240,13 @@ def _measure(job: dict[str, Any], contract: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from scaffold.verify.measured import NotDrivableError
-    from scaffold.verify.subject import contract_of, subject_of
+    from scaffold.verify.subject import measure
 
     try:
         package = importlib.import_module(job["module"])
         random.seed(0)
         torch.manual_seed(0)
-        measured = contract_of(contract["module"], job).run(subject_of(job, package, contract["module"]))
+        measured = measure(contract["module"], job, package)
     except NotDrivableError as reason:
         return {"status": "skip", "reason": str(reason)}
     except MemoryError:

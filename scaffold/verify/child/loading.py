@@ -107,7 +107,7 @@ def _load(job: dict[str, Any]) -> Any:
     """
     import torch
 
-    from scaffold.verify.loading.meta import on_meta
+    from scaffold.verify.loading.tensor import on_meta
     from scaffold.verify.measured import NotDrivableError
     from scaffold.verify.subject.discovery import flow_grpo_adapters
     from scaffold.verify.subject.settings import Settings

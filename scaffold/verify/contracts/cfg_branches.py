@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from scaffold.verify.contracts import batch_equals_singles
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.guidance import names_read, step
@@ -58,3 +59,35 @@ def _idle(subject: Any, settings: Any) -> list[str]:
     branches = {"conditional": module.anchor, "unconditional": module.without}
     idle = [name for name, parameter in branches.items() if parameter.grad is None or not parameter.grad.any()]
     return [f"the {name} branch gets no gradient, although the log-prob follows it" for name in idle]
+
+
+def run_recorded(subject: Any) -> Measured:
+    """The unconditional velocity must not follow the prompt; both branches must get a gradient.
+
+    Where an edit has several, one of them must follow neither the prompt nor the images, which others may follow. What
+    takes the place of a prompt may be as long as it: zeros, or an empty prompt in a sequence with the image. Prompts
+    of one length are compared there.
+    """
+    module = subject.new_module()
+    settings = subject.settings()
+    as_long = subject.spec.get("prompt", {}).get("negative") == "zeros" or subject.spec.get("port", {}).get("own")
+    prompts = batch_equals_singles.PROMPTS if as_long else PROMPTS
+    trajectory = subject.trajectory(len(prompts), settings)
+    inputs, negative = subject.inputs(module, prompts, settings=settings, trajectory=trajectory)
+    if negative is None:
+        raise NotDrivableError("the rollout ran no unconditional branch")
+    others = [*prompts[1:], prompts[0]]
+    with torch.no_grad():
+        conditional, unconditional = subject.velocity(module, inputs), subject.velocity(module, negative)
+        elsewhere = subject.velocity(module, subject.inputs(module, others, trajectory=trajectory)[1])
+    pairs = [(elsewhere, unconditional)]
+    if unconditional.ndim > conditional.ndim:
+        pairs = list(zip(elsewhere, unconditional, strict=True))
+    value = min(relative(*pair) for pair in pairs)
+    problems = []
+    if not all(relative(conditional, one) > 1e-5 for _, one in pairs):
+        problems.append("both branches predict the same velocity: guidance does nothing")
+    problems += _idle(subject, subject.settings())
+    floor = noise_floor(subject, module)
+    line = f"another prompt moves the unconditional velocity by {value:.1e} relative"
+    return Measured(line, problems, value, limit_for(floor), "relative", floor)

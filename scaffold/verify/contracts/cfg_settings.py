@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaffold.verify.formulas import guided, transition, worst_relative
-from scaffold.verify.measured import Measured
+from scaffold.verify.contracts.rollout_log_probs import LIMIT as LOG_PROB_LIMIT
+from scaffold.verify.formulas import difference, guided, transition, worst_relative
+from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.guidance import guidance, step
 from scaffold.verify.subject.prediction import as_velocity, predicts_clean
 
 ID = "cfg-settings"
 TITLE = "rollout and training guide with the same values, given or not, in any container"
+ROLLED = True
 PITFALLS = (29, 41)
 GIVEN = 2.5
 LIMIT = 1e-5  # as for cfg-formula; a scale of 3 for 4 gives 7e-3
@@ -47,3 +49,27 @@ def run(subject: Any) -> Measured:
     return Measured(
         f"{value:.1e} between training's defaults and what upstream sees ({shown})", problems, value, LIMIT, "relative"
     )
+
+
+def run_recorded(subject: Any) -> Measured:
+    """What a request asks for must decide the rollout, and training must refuse recorded calls of another scale."""
+    name = subject.spec.get("guidance", {}).get("scale") if subject.spec else subject.table.guidance
+    guided = subject.recording["guided"]
+    if not name or not guided:
+        raise NotDrivableError("the pipeline has no guidance scale")
+    module, problems, worst = subject.new_module(), [], 0.0
+    default = subject.recording["samples"][0]
+    if subject.spec:
+        subject.inputs_of(module, [default])  # raises where training's defaults are not the rollout's
+    for scale, sample in guided.items():
+        settings = subject.settings(**{name: scale})
+        worst = max(worst, difference(subject.recomputed(module, [sample], settings)[0], sample["log_probs"]))
+        if not subject.spec:
+            continue  # what it hands to training holds no scale
+        try:
+            subject.inputs_of(module, [sample])
+            problems.append(f"calls of a rollout with {name}={scale} are taken for those of the default")
+        except ValueError:
+            continue
+    shown = ", ".join(f"{scale:g}" for scale in guided)
+    return Measured(f"{name} {shown}: log-probs {worst:.1e} apart", problems, worst, LOG_PROB_LIMIT, "absolute")

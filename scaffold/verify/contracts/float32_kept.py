@@ -47,3 +47,24 @@ def run(subject: Any) -> Measured:
     mean, scale = transition("sde", latents[:, 1], velocity, (sigmas[1], sigmas[2], sigmas[1]), 0.7)
     value = min(relative(found[0], log_prob("sde", latents[:, 2], mean, scale, norm)) for norm in (False, True))
     return Measured(f"all float32, log-prob {value:.1e} from the formula", problems, value, LIMIT, "relative", 1e-6)
+
+
+def run_recorded(subject: Any) -> Measured:
+    """What the rollout recorded, and what training makes of it with a bf16 module."""
+    problems = []
+    for name in ("latents", "timesteps", "log_probs"):
+        found = subject.recording["samples"][0][name]
+        if found.dtype != torch.float32:
+            problems.append(f"the rollout records {name} in {str(found.dtype).removeprefix('torch.')}")
+        elif torch.equal(found, found.bfloat16().float()):
+            problems.append(f"the rollout's {name} are bf16 numbers")
+    module = subject.new_module().to(torch.bfloat16)
+    samples = subject.recording["samples"][:2]
+    steps = subject.steps(module, samples, subject.settings())
+    found = torch.stack([step[0].float() for step in steps], dim=1)
+    if torch.equal(found, found.bfloat16().float()):
+        problems.append("training's log-probs are bf16 numbers")
+    mean = steps[1][1]
+    if mean.dtype != torch.float32 or torch.equal(mean, mean.bfloat16().float()):
+        problems.append("training's mean of the next latents is in bf16")
+    return Measured("float32 in the rollout, and in training under a bf16 module", problems)

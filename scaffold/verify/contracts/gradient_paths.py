@@ -15,6 +15,7 @@ from scaffold.verify.subject.subject import PROMPTS
 
 ID = "gradient-paths"
 TITLE = "the gradient of a guided step counts every way in which a parameter moves it, not one of several"
+NOT_RECORDED = "its layers are upstream's own text: lora-learns and gradient-checkpointing look at each of them"
 PITFALLS = (10, 19)
 # Share of the change that the gradient misses: float32 gives 4e-5 to 3e-4, keys that are detached 5e-2.
 LIMIT = 5e-3

@@ -90,3 +90,12 @@ def run(subject: Any) -> Measured:
             if inputs is not None:
                 subject.velocity(module, inputs).float().square().mean().backward()
     return Measured("no operator waits for the device", sorted(seen), float(len(seen)), LIMIT, "places")
+
+
+def run_recorded(subject: Any) -> Measured:
+    """Watch as for every package; what the ported denoiser reads back it reads back in the rollout, too."""
+    found = run(subject)
+    ported = f" at {subject.spec['names']['model']}_denoiser.py:"
+    own = [line for line in found.problems if ported not in line]
+    told = f"{found.found}; the ported denoiser reads back at {len(found.problems) - len(own)} places, as upstream's"
+    return Measured(told, own, float(len(own)), found.limit, found.unit)

@@ -59,3 +59,26 @@ def run(subject: Any) -> Measured:
             problems.append(f"nothing is learned through the {name} of the reference image")
     problems += [f"{name} changes nothing" for name, value in seen.items() if not value > LEAST]
     return Measured("; ".join(f"{name} {value:.1e}" for name, value in seen.items()), problems)
+
+
+def run_recorded(subject: Any) -> Measured:
+    """Exchange the recorded calls, take those of another step, move the latents; each must be seen."""
+    module = subject.new_module()
+    settings = subject.settings()
+    latents, timesteps = subject.trajectory(len(PROMPTS), settings)
+    latents[:, 2] = latents[:, 0]
+
+    def velocity(prompts: Any = PROMPTS, where: Any = latents, step: int = 0) -> torch.Tensor:
+        with torch.no_grad():
+            inputs, _ = subject.inputs(module, prompts, step=step, settings=settings, trajectory=(where, timesteps))
+            found: torch.Tensor = subject.velocity(module, inputs)
+            return found
+
+    base = velocity()
+    rolled = velocity(where=latents.roll(1, dims=-1)).roll(-1, dims=-1)
+    others = velocity([*PROMPTS[1:], PROMPTS[0]])
+    seen = {f"the calls of another prompt ({i + 1})": relative(others[i], base[i]) for i in range(len(PROMPTS))}
+    seen["the calls of another step"] = relative(velocity(step=2), base)
+    seen["latents in other places"] = relative(rolled, base)
+    problems = [f"{name}: changes nothing" for name, value in seen.items() if not value > LEAST]
+    return Measured("; ".join(f"{name} {value:.1e}" for name, value in seen.items()), problems)

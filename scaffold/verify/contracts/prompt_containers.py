@@ -11,6 +11,7 @@ import torch
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.encoded import IDS, encoded_columns
+from scaffold.verify.subject.subject import PROMPTS as SUBJECT_PROMPTS
 
 ID = "prompt-containers"
 TITLE = "prompt ids give one velocity whatever container they come in"
@@ -88,3 +89,35 @@ def _containers(column: str) -> list[tuple[str, Any, Callable[[Any], Any]]]:
         ("a 2-D tensor", PROMPTS, named(torch.tensor)),
         ("a 1-D tensor", PROMPTS[:1], named(lambda prompts: torch.tensor(prompts[0]))),
     ]
+
+
+def run_recorded(subject: Any) -> Measured:
+    """Compare each container with the stack that every other contract uses."""
+    module, settings = subject.new_module(), subject.settings()
+    trajectory = subject.trajectory(len(SUBJECT_PROMPTS), settings)
+    batch = subject.micro_batch(SUBJECT_PROMPTS)
+    columns = {name: [subject.sample_of(prompt)["extra"][name] for prompt in SUBJECT_PROMPTS] for name in batch.keys()}  # noqa: SIM118
+
+    def velocity(content: Any) -> torch.Tensor:
+        made = subject.prepared(module, settings, trajectory, content)
+        with torch.no_grad():
+            found: torch.Tensor = subject.velocity(module, made[0])
+            return found
+
+    reference = velocity(batch)
+    worst, problems, tried = 0.0, [], []
+    for kind in ("a list", "an array of objects"):
+        content = {name: values if kind == "a list" else _array(values) for name, values in columns.items()}
+        try:
+            worst = max(worst, relative(velocity(content), reference))
+        except Exception as error:
+            problems.append(f"{kind}: {type(error).__name__}: {' '.join(str(error).split())[:150]}")
+            continue
+        tried.append(kind)
+    return Measured(f"{', '.join(tried)}: {worst:g} apart", problems, worst, LIMIT, "relative")
+
+
+def _array(values: list[Any]) -> Any:
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column

@@ -12,6 +12,7 @@ from scaffold.verify.subject.driving import drive, require_inherited_loop
 
 ID = "prompt-ids"
 TITLE = "the text that the rollout makes of prompt ids is encoded to the same ids again"
+NOT_RECORDED = "training takes recorded calls and no token ids; level rollout sends ids to the pipeline"
 PITFALLS = (31,)
 LIMIT = 0.0  # another prompt is another distribution
 TEXTS = ("a red sign", 'a "sign" that says: OPEN', "Straße, café, 紅", "one\nline and another")

@@ -15,6 +15,7 @@ from scaffold.verify.subject.character_tokenizer import tokenizer_of
 
 ID = "prompt-preprocessor"
 TITLE = "the data preprocessor makes the ids that upstream makes, and refuses a prompt that is too long"
+NOT_RECORDED = "the data set keeps prompts as messages, which the pipeline encodes itself"
 RECORDED = False  # it reads the script only
 PITFALLS = (31, 43)
 TEXT = 'a sign that says "OPEN"'

@@ -15,6 +15,7 @@ from scaffold.verify.subject.stand_in_velocity import KnownVelocity
 
 ID = "requests-apart"
 TITLE = "a request is sampled and recorded as it asks, whatever the requests before it asked for"
+NOT_RECORDED = "the pipeline's own constructor and loop are needed: level rollout sends several requests"
 PITFALLS = (7,)
 BEFORE: dict[str, dict[str, Any]] = {
     "another noise level": {"noise_level": 0.3},

@@ -9,10 +9,12 @@ import torch
 from scaffold.verify.formulas import difference
 from scaffold.verify.measured import Attempts, Measured, NotDrivableError
 from scaffold.verify.subject.driving import drive
+from scaffold.verify.subject.recorded import MisfitError
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity
 
 ID = "rollout-log-probs"
 TITLE = "the log-probs that the rollout records are those that training recomputes, for every SDE type"
+ROLLED = True
 PITFALLS = (5, 6, 7, 13)
 # Rollout and training score the same float32 numbers: 6e-8 was measured on the real engine.
 LIMIT = 1e-6
@@ -61,3 +63,24 @@ def recomputed(subject: Any, module: Any, rolled: Any, kind: str, noise_level: f
             )
         values.append(found[0])
     return torch.stack(values, dim=1)
+
+
+def run_recorded(subject: Any) -> Measured:
+    """Recompute a rollout of each SDE type, and one of an edit without images, with the weights that made it."""
+    module = subject.new_module()
+    worst, where = 0.0, ""
+    series: dict[str, list[float]] = {}
+    recording = subject.recording
+    samples = [*recording["kinds"].items(), *(("sde", sample) for sample in recording["plain"])]
+    for number, (kind, sample) in enumerate(samples):
+        settings = subject.settings(sde_type=kind, noise_level=subject.recording["noise_level"])
+        try:
+            again = subject.recomputed(module, [sample], settings)[0]
+        except MisfitError as reason:
+            return Measured("", [str(reason)])
+        difference = float((again - sample["log_probs"]).abs().max())
+        name = kind if number < len(recording["kinds"]) else f"{kind} without images"
+        series |= {f"{name}, rollout": sample["log_probs"].tolist(), f"{name}, training": again.tolist()}
+        if difference > worst or difference != difference:
+            worst, where = difference, f" ({name})"
+    return Measured(f"{worst:.1e} apart{where}", (), worst, LIMIT, "absolute", 6e-8, series)

@@ -18,6 +18,7 @@ ID = "rollout-noise"
 TITLE = (
     "members of a group get noise of their own, which is not the initial latents, and no global generator is reseeded"
 )
+ROLLED = True
 PITFALLS = (16, 17)
 # Independent noise correlates by about 1/sqrt(elements); equal noise by 1.
 LIMIT = 0.9
@@ -71,3 +72,20 @@ def _noise(driver: RolloutDriver, rolled: Any) -> torch.Tensor:
 
 def _correlation(one: torch.Tensor, other: torch.Tensor) -> float:
     return float(torch.corrcoef(torch.stack([one, other]))[0, 1])
+
+
+def run_recorded(subject: Any) -> Measured:
+    """Correlate what each recorded step added to its mean with that of other steps and samples."""
+    module, settings = subject.new_module(), subject.settings()
+    names, rows = [], []
+    for number, sample in enumerate(subject.recording["samples"][:2], start=1):
+        names.append(f"the initial latents of sample {number}")
+        rows.append(sample["latents"][0].flatten())
+        for step, (_, mean, *_) in enumerate(subject.steps(module, [sample], settings)):
+            names.append(f"step {step + 1} of sample {number}")
+            rows.append((sample["latents"][step + 1] - mean[0]).flatten())
+    correlation = torch.corrcoef(torch.stack(rows).double()).abs().fill_diagonal_(0.0)
+    worst = int(correlation.argmax())
+    one, other = names[worst // len(names)], names[worst % len(names)]
+    value = float(correlation.max())
+    return Measured(f"{value:.2f} at most, between {one} and {other}", (), value, LIMIT, "correlation")

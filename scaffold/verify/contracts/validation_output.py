@@ -14,6 +14,7 @@ from scaffold.verify.subject.rollout import TRAJECTORY
 
 ID = "validation-output"
 TITLE = "a validation request, at noise level 0 and without a training step, gets the plain integration, no trajectory"
+NOT_RECORDED = "the loop is the pipeline's own: see rollout-validation and -plain of level rollout"
 LIMIT = 1e-5  # relative; a step with noise gives 1e-1
 STEPS = 8
 

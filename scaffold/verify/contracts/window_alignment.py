@@ -14,6 +14,7 @@ from scaffold.verify.subject.stand_in_velocity import KnownVelocity
 
 ID = "window-alignment"
 TITLE = "at every SDE window position latents, timesteps and log-probs belong together"
+NOT_RECORDED = "the loop is the pipeline's own: see rollout-window-alignment of level rollout"
 PITFALLS = (2, 5, 6, 13)
 LIMIT = 1e-6  # as for rollout-log-probs
 STEPS = 6

@@ -12,6 +12,7 @@ from scaffold.verify.subject.rollout import RolloutDriver
 
 ID = "window-noise"
 TITLE = "a step outside of the SDE window is the plain integration, one inside adds noise"
+NOT_RECORDED = "the loop is the pipeline's own: see rollout-window-noise of level rollout"
 PITFALLS = (2, 15)
 # Relative to the largest latent: float32 gives 1e-7; a step with noise, of which training hears nothing, 1e-1.
 LIMIT = 1e-5

@@ -16,6 +16,7 @@ from scaffold.verify.subject.rollout import RolloutDriver
 
 ID = "window-per-step"
 TITLE = "every request, rank and replica of a training step has one SDE window, inside its range, and steps differ"
+ROLLED = True
 PITFALLS = (15,)
 LIMIT = 1.0  # samples of one step with different windows have no common steps: the run dies
 TRAINING_STEPS = (*range(1, 9), 50, 100, 200, 400)  # a window may also advance once in many steps
@@ -101,3 +102,15 @@ def _in_another_process(work: Callable[[], Begins]) -> Begins:
     if not text:
         raise ValueError("the rollout raises in a second process")
     return dict(json.loads(text))
+
+
+def run_recorded(subject: Any) -> Measured:
+    """Look at where the windows of the real rollout began, by training step; each rank sent a request of its own."""
+    windows = {step: {round(level, 6) for level in found} for step, found in subject.recording["windows"].items()}
+    most, begins = max(map(len, windows.values())), set().union(*windows.values())
+    problems = []
+    if len({frozenset(found) for found in windows.values()}) == 1:
+        problems.append(f"all {len(windows)} training steps have the same windows: the rest is never trained")
+    ranks = len(next(iter(subject.recording["windows"].values())))
+    line = f"{most} window a training step over {ranks} ranks, {len(begins)} over {len(windows)} training steps"
+    return Measured(line, problems, float(most), LIMIT, "windows")

@@ -15,6 +15,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.files.reading import copy_tree, expanded, read_text
 from scaffold.limits import child_process
 from scaffold.terminal.progress import announce, step
+from scaffold.upstream import locate
 from scaffold.upstream.builds import base_of, build_folder, is_own
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.pip import is_unreachable
@@ -147,8 +148,6 @@ def _build_own(version: str, *, force: bool, run: Runner | None) -> Environment:
     Raises:
         ScaffoldError: this machine has not kept the build, or a step failed.
     """
-    from scaffold.upstream import locate
-
     source = locate(version)
     found = find_environment(version)
     if isinstance(found, Environment) and not force:

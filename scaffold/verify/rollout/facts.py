@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.inspect import inspect_pipeline
+from scaffold.spec import find_preset
+from scaffold.upstream import locate
 from scaffold.verify.declared import FILE, TABLE
 from scaffold.verify.package import Package, declared_lists, merges_lora
 
@@ -97,9 +100,6 @@ def _of_spec(sections: dict[str, Any]) -> dict[str, Any]:
 def _of_pipeline(package: Package, environment: Environment) -> dict[str, Any]:
     if package.upstream is None:
         raise NotEstablishedError("no class of the package has a pipeline of vllm-omni as its base")
-    from scaffold.inspect import inspect_pipeline
-    from scaffold.spec import find_preset
-    from scaffold.upstream import locate
 
     module, name = package.upstream
     try:

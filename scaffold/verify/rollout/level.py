@@ -15,6 +15,7 @@ from scaffold.files.documents import parse_json
 from scaffold.files.reading import expanded, read_tail, read_text
 from scaffold.files.resources import kit_root
 from scaffold.scratch import scratch_folder
+from scaffold.target import Checkout
 from scaffold.upstream.locate import DEFAULT_VERSION
 from scaffold.verify.package import Package, casts_module, model_names, open_package, require_release
 from scaffold.verify.request import VerifyRequest
@@ -163,8 +164,6 @@ def package_version(package: Package) -> str:
     """The version of vllm-omni that a package was made for: its spec's, its checkout's pin, or the default."""
     version = package.spec.get("upstream", {}).get("version")
     if version is None and package.checkout:
-        from scaffold.target import Checkout
-
         try:
             version = Checkout.open(str(package.root)).vllm_omni_pin
         except ScaffoldError:

@@ -17,8 +17,10 @@ from torch import Tensor
 
 from scaffold.attributes import with_attribute
 from scaffold.files.reading import copy_tree, read_text
+from scaffold.verify.contracts import batch_equals_singles
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import NotDrivableError
+from scaffold.verify.rollout.engine_side import recorder
 from scaffold.verify.rollout.ported_facts import filled_guidance
 from scaffold.verify.subject.checkpoint import CheckpointWriter, load, write_tensors
 from scaffold.verify.subject.geometry import Geometry
@@ -92,8 +94,6 @@ class PortedSubject(RecordedSubject):
 
     def sample_of(self, prompt: Any) -> dict[str, Any]:
         """The recorded sample that a prompt stands for."""
-        from scaffold.verify.contracts import batch_equals_singles
-
         samples: list[dict[str, Any]] = self.recording["samples"]
         known = {tuple(ids): i for i, ids in enumerate((*PROMPTS, *batch_equals_singles.PROMPTS))}
         found: dict[str, Any] = samples[known.get(tuple(prompt), sum(prompt) % len(samples))]
@@ -137,8 +137,6 @@ class PortedSubject(RecordedSubject):
 
         Calls are made as the rollout made them: of a row alone sums run in another order, which bf16 may round apart.
         """
-        from scaffold.verify.rollout.engine_side import recorder
-
         runtime = next(kind.__module__ for kind in self.training.__mro__[1:] if kind.__module__.endswith(".training"))
         replay = importlib.import_module(f"{runtime.rpartition('.')[0]}.replay")
         with recorder.steps() as taken, with_attribute(replay, "samples_of", lambda *_: set()):

@@ -25,6 +25,7 @@ from scaffold.verify.subject.blueprint import Blueprint, blueprint_of, chosen
 from scaffold.verify.subject.checkpoint import write_documents
 from scaffold.verify.subject.columns import columns
 from scaffold.verify.subject.diffusers_files import FILES
+from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.encoded import encoded_columns
 from scaffold.verify.subject.geometry import Geometry, candidates
 from scaffold.verify.subject.settings import Settings
@@ -414,8 +415,6 @@ class Subject:
         Raises:
             NotDrivableError: the rollout adapter cannot be driven.
         """
-        from scaffold.verify.subject.driving import drive
-
         return dict(drive(self).roll_out().extra_args)
 
     @staticmethod

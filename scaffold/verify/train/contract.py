@@ -42,7 +42,7 @@ class Training:
 
     @property
     def log_prob_limits(self) -> tuple[list[float], str]:
-        """The largest difference of a log-prob that passes at each step, and why.
+        """The largest difference of a log-prob that passes at each step, one after a resume included, and why.
 
         How much rounding costs depends on the step's window, so it is measured step by step.
 
@@ -50,9 +50,9 @@ class Training:
             NotApplicable: the run that measures the floor ended before its last step.
         """
         if not self.variant.floor or self.variant.lags:
-            return [self.variant.log_prob_limit] * self.steps, self.variant.log_prob_reason
+            return [self.variant.log_prob_limit] * (self.steps + 1), self.variant.log_prob_reason
         floors = [] if self.floor is None else self.floor.series(LOG_PROB)
-        if len(floors) < self.steps or not_a_number(floors):
+        if len(floors) < self.steps + self.variant.resumes or not_a_number(floors):
             raise NotApplicable(f"the run that measures the floor of rounding logged {len(floors)} steps")
         told = f"limit {FLOORS:g} times what the step costs where {self.variant.log_prob_reason}"
         return [max(FLOORS * floor, self.variant.log_prob_limit) for floor in floors], told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -84,11 +85,13 @@ def find_device(name: str) -> Device:
 
 
 def card(device: Device) -> str:
-    """Say what the machine has of a device, for a report: the names of its cards."""
+    """Say what a run has of a device, for a report: the names of its cards."""
     if device.name == CPU:
         return "a CPU"
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", *(["-i", chosen] if chosen else [])]
     try:
-        done = child_process.run_text(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], seconds=30.0)
+        done = child_process.run_text(query, seconds=30.0)
     except OSError:
         return device.name
     names = [line.strip() for line in done.stdout.splitlines() if line.strip()]

@@ -216,8 +216,7 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
         changes = {**plan.changes, **NO_UPDATES}
         runs["learning rate 0"] = replace(plan, folder=_folder(setting, f"{variant.name}-flat"), changes=changes)
     if variant.floor and not (flat and variant.floor == NO_UPDATES):
-        changes = {**plan.changes, **variant.floor}
-        runs["floor"] = replace(plan, folder=_folder(setting, f"{variant.name}-floor"), changes=changes)
+        runs["floor"] = floor_plan(plan, _folder(setting, f"{variant.name}-floor"))
     if setting.beside is not None:
         runs[setting.beside.name] = _plan(setting, variant, steps, f"{variant.name}-beside", setting.beside)
     records = _run_all(setting, variant, runs)
@@ -239,6 +238,15 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
         _gain(setting.package),
         records.get("floor", records.get("learning rate 0")),
     )
+
+
+def floor_plan(plan: RunPlan, folder: Path) -> RunPlan:
+    """The run that shows what rounding costs in each step, also in the one that a resumed run takes.
+
+    It saves nothing: the resumed run would go on from whichever checkpoint came last.
+    """
+    changes = {**plan.changes, **plan.variant.floor, **({"trainer.save_freq": "-1"} if plan.variant.resumes else {})}
+    return replace(plan, folder=folder, steps=plan.steps + plan.variant.resumes, changes=changes)
 
 
 def _run_all(setting: Setting, variant: Variant, runs: Mapping[str, RunPlan]) -> dict[str, RunRecord]:

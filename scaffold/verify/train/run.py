@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 from threading import Event
 
@@ -34,8 +35,10 @@ ERROR_SECONDS = 120.0  # without a step once a worker has reported an error: who
 ROOM_SECONDS = 120.0  # with the same thing asked of Ray, for which it has no room: whoever asks for it waits for ever
 LOOK_SECONDS = 5.0  # between two looks at what Ray is asked for; it writes as often
 DEMANDS = "Pending Demands:\n"
-# What Ray says when its own processes do not answer in time, as on a busy host.
+# What Ray says when its own processes do not answer in time, as on a busy host, and torch where a port was free when
+# verl looked for one and is not when its workers take it.
 SLOW_RAY = (
+    "EADDRINUSE",
     "current node timed out during startup",
     "Failed to register worker",
     "GCS cannot connect",
@@ -44,6 +47,9 @@ SLOW_RAY = (
 TRIES = 3
 LOOSE = 1e-1
 PORTS = range(20000, 30000, 500)
+# What ended a run is often followed by what other processes say meanwhile.
+_RAISED = re.compile(r"^[\w.]+(?:Error|Exception): .*\S", re.MULTILINE)
+_turns = count(secrets.randbelow(len(PORTS)))  # runs beside one another have ports of their own
 
 Follow = Callable[[int, Mapping[str, float]], None]
 
@@ -190,7 +196,7 @@ def _names(environment: Environment, folder: Path) -> Path:
 def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None, stopping: Event) -> str | None:
     """Run once; returns None where it ended well, else one line."""
     token = secrets.token_hex(4)
-    ports = f"[{(first := PORTS[int(token, 16) % len(PORTS)])},{first + PORTS.step - 1}]"
+    ports = f"[{(first := PORTS[next(_turns) % len(PORTS)])},{first + PORTS.step - 1}]"
     given = [*command(plan), f"trainer.ray_master_port_range={ports}"]
     with scratch_folder("ray", Path("/tmp")) as ray:
         with log.open("wb") as output:
@@ -207,6 +213,8 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None, stopping
             child.end()
     if stopped is None and child.returncode == 0:
         return None
+    if stopped is None and (raised := _RAISED.findall(read_tail(log, LAST_BYTES).decode("utf-8", errors="replace"))):
+        return f"the run was {child_process.told_ending(child.wait())}; it raised {raised[-1][:400]}"
     return f"the run was {stopped or child_process.told_ending(child.wait())}; its last line: {last_line(log)}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scaffold.verify.train.contract import Training, contracts
+from scaffold.verify.train.devices import CUDA, DEVICES, on_device
 from scaffold.verify.train.level import _judge
 from scaffold.verify.train.record import LOG_PROB, REWARD, Push, RunRecord, Step
 from scaffold.verify.train.variants import VARIANTS, Variant, variants
@@ -149,6 +150,18 @@ def test_limit_is_what_rounding_costs_in_the_same_step(variant: str) -> None:
 def test_resume_that_did_not_go_on(resumed: RunRecord | None) -> None:
     training = replace(right(variants()["resume"]), resumed=resumed)
     assert statuses(training)["train-resume-log-prob-after"] == ("skip" if resumed is None else "fail")
+
+
+@pytest.mark.parametrize(("value", "status"), [(2.9e-4, "pass"), (3.1e-4, "fail")])
+def test_limit_of_the_resumed_step_is_what_rounding_costs_in_it(value: float, status: str) -> None:
+    taken = replace(step(4), metrics={**step(4).metrics, LOG_PROB: value})
+    known = replace(rounded("bf16", 2e-5, 3e-4, 2e-5, 1e-4), resumed=RunRecord(None, (taken,), (), (), 1.0))
+    training, check = (
+        replace(known, variant=on_device(variants()["resume"], DEVICES[CUDA])),
+        "train-resume-log-prob-after",
+    )
+    assert statuses(training)[check] == status
+    assert statuses(replace(training, floor=rounded("bf16", 2e-5, 3e-4, 2e-5).floor))[check] == "skip"
 
 
 def test_resumed_run_that_repeats_data() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.verify.package import open_package
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.train import level
-from scaffold.verify.train.devices import find_device
+from scaffold.verify.train.devices import card, find_device, on_device
 from scaffold.verify.train.run import REWARD, RunPlan, command, train, variables
 from scaffold.verify.train.sources import find_sources
 from scaffold.verify.train.trainers import SYNC, Trainer
@@ -194,16 +195,47 @@ def test_run_for_which_ray_has_no_room_is_stopped(
 
 
 def test_run_that_fails_says_how_it_ended_and_its_last_line(tmp_path: Path) -> None:
-    found = train(plan(tmp_path, "echo 'one thing'; echo 'ValueError: no'; exit 3"))
-    assert found.problem == "the run was over with exit code 3; its last line: ValueError: no"
+    found = train(plan(tmp_path, "echo 'one thing'; echo 'another'; exit 3"))
+    assert found.problem == "the run was over with exit code 3; its last line: another"
     assert not found.steps
 
 
-def test_slow_start_of_ray_is_tried_again(tmp_path: Path) -> None:
-    script = 'echo again >> "$PWD/count"; [ "$(wc -l < "$PWD/count")" = 3 ] || { echo "RaySystemError: late"; exit 1; }'
+def test_run_that_fails_names_what_was_raised_and_not_what_others_said_later(tmp_path: Path) -> None:
+    found = train(plan(tmp_path, "echo 'ValueError: no'; echo 'torch.Error: that'; echo '(pid=1) import this'; exit 3"))
+    assert found.problem == "the run was over with exit code 3; it raised torch.Error: that"
+
+
+def test_a_report_names_the_cards_that_a_run_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nvidia-smi").write_text('#!/bin/sh\necho H100; case "$*" in *"-i 1") ;; *) echo H100;; esac\n')
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert card(find_device("cuda")) == "2 x H100"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert card(find_device("cuda")) == "1 x H100"
+
+
+@pytest.mark.parametrize("told", ["RaySystemError: late", "DistNetworkError: port: 24000, name: EADDRINUSE"])
+def test_a_start_that_had_bad_luck_is_tried_again(tmp_path: Path, told: str) -> None:
+    script = f'echo again >> "$PWD/count"; [ "$(wc -l < "$PWD/count")" = 3 ] || {{ echo "{told}"; exit 1; }}'
     found = train(plan(tmp_path, script))
     assert found.problem is None
     assert (tmp_path / "count").read_text().count("again") == 3
+
+
+def test_runs_beside_one_another_have_ports_of_their_own(tmp_path: Path) -> None:
+    logs = [train(plan(tmp_path / name, 'printf "%s\\n" "$@"')).log or Path() for name in _folders(tmp_path)]
+    ports = [re.findall(r"ray_master_port_range=\[(\d+),(\d+)\]", log.read_text())[0] for log in logs]
+    (first, last), (other, _) = sorted((int(low), int(high)) for low, high in ports)
+    assert first < last < other
+
+
+def test_a_floor_has_a_step_for_the_resumed_one_and_saves_no_checkpoint_that_it_would_take(tmp_path: Path) -> None:
+    resume = on_device(variants()["resume"], find_device("cuda"))
+    saving = {"trainer.save_freq": "3"}
+    found = level.floor_plan(plan(tmp_path, "", variant=resume, steps=3, changes=saving), tmp_path / "floor")
+    assert (found.steps, found.changes["trainer.save_freq"]) == (4, "-1")
+    assert found.changes["actor_rollout_ref.actor.optim.lr"] == "0.0"
 
 
 def test_run_leaves_no_process_behind(tmp_path: Path) -> None:

@@ -65,8 +65,6 @@ def bagel_sigmas(num_inference_steps: int) -> list[float]:
     """Noise levels at which the model is evaluated, from 1 downwards; the terminal 0 is left out.
 
     ``n`` requested steps are ``n`` points of the schedule and ``n - 1`` evaluations.
-
-    The values are computed in float32 on the CPU, so that both sides have the same bits whatever their devices.
     """
     points = max(num_inference_steps, 2)  # the engine warms up with one step
     return shift_sigmas(torch.linspace(1, 0, points, dtype=torch.float32))[:-1].tolist()

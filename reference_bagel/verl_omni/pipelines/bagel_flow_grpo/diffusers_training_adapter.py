@@ -52,14 +52,7 @@ class BagelDiffusion(ComposedTraining):
         micro_batch: TensorDict,
         step: int,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arguments of ``BagelForTraining.forward`` for the conditional and the unconditional branch.
-
-        Args:
-            latents: ``(B, T + 1, N, C)`` trajectory.
-            timesteps: ``(B, T)`` noise levels.
-            micro_batch: holds the prompts that the rollout encoded; the prompt embeddings are not used.
-            step: index into the trajectory.
-        """
+        """Arguments of ``BagelForTraining.forward`` for the conditional and the unconditional branch."""
         ids, mask = encoded_prompts(micro_batch, latents)
         config = getattr(module, "module", module).config
         grid = latent_grid(config, model_config, latents, config.max_latent_size)

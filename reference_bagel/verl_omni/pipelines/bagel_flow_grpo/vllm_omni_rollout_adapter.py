@@ -22,8 +22,9 @@ from vllm_omni.diffusion.data import OmniDiffusionConfig
 from vllm_omni.diffusion.models.bagel.pipeline_bagel import BagelPipeline
 
 from verl_omni.pipelines.flow_grpo_runtime import composed_rollout, results
+from verl_omni.pipelines.flow_grpo_runtime.composed_scheduler import ComposedScheduler
 from verl_omni.pipelines.flow_grpo_runtime.prompt_form import PromptForm
-from verl_omni.pipelines.flow_grpo_runtime.recording import RecordingScheduler, StepOutput
+from verl_omni.pipelines.flow_grpo_runtime.recording import StepOutput
 from verl_omni.pipelines.model_base import VllmOmniPipelineBase
 
 from . import common
@@ -40,11 +41,10 @@ PROMPTS = PromptForm(
 )
 
 
-class _BagelSchedulerAdapter(RecordingScheduler):
-    """Takes the place of the pipeline's scheduler for its whole life: steps, records, and checks the schedule.
+class _BagelSchedulerAdapter(ComposedScheduler):
+    """Steps where ``BagelPipeline`` calls ``step(model_output, timestep, sample, dt)``."""
 
-    ``BagelPipeline`` calls ``step(model_output, timestep, sample, dt)`` on latents without a batch dimension.
-    """
+    single = True
 
     def step(
         self,
@@ -54,16 +54,8 @@ class _BagelSchedulerAdapter(RecordingScheduler):
         dt: torch.Tensor | float,
         **kwargs: Any,
     ) -> StepOutput:
-        """Advance ``sample`` by one step of the schedule.
-
-        Args:
-            model_output: velocity ``(N, C)``.
-            sigma: noise level reported by the pipeline; compared with the schedule at the end.
-            sample: latents, shaped like the velocity.
-            dt: not used, the schedule has it.
-        """
-        prev_sample, log_prob = self.advance(model_output.float()[None], sigma, sample.float()[None])
-        return StepOutput(prev_sample[0], None if log_prob is None else log_prob[0])
+        """Advance ``sample`` by one step of the schedule; ``dt`` is not used."""
+        return self.taken(model_output, sigma, sample)
 
 
 @VllmOmniPipelineBase.register("OmniBagelForConditionalGeneration", algorithm="flow_grpo")

@@ -15,7 +15,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterator
 from typing import Any, ClassVar, cast
 
 import torch
@@ -23,6 +25,7 @@ from peft import LoraConfig
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from .composed_layers import sincos_table
 from .lora_files import LoraFiles
 from .lora_linear import LoraLinear
 from .released import ReleasedWeights
@@ -31,9 +34,22 @@ from .released import ReleasedWeights
 class ComposedModule(LoraFiles):
     """Goes before ``NonDiffusersModelBase``: loads a released checkpoint, and saves under its names.
 
+    ``forward`` of a package returns ``(velocity,)``, ``(B, N, patch_latent_dim)``, and takes
+
+    - ``hidden_states``: ``(B, N, patch_latent_dim)`` noisy latents;
+    - ``timestep``: ``(B,)`` noise levels in (0, 1], or ``(B, F)`` features of them;
+    - ``text_token_ids``: ``(B, L)`` ids padded on the right, or None for no text;
+    - ``text_attention_mask``: ``(B, L)``, true at real tokens; None where no sample is padded;
+    - ``latent_pos_ids``: ``(B, N)`` indices into the table of positions, or ``latent_positions``: ``(B, N, 2)`` row and
+      column of each latent;
+    - ``reference``: the image that is to be changed, of a model that edits; None without one;
+    - ``exact``: latents and noise levels in float32, of a model that predicts clean latents; needed where ``timestep``
+      is features.
+
     Attributes:
         config_class: dataclass of the model's sizes.
         weights: names and files of the checkpoint.
+        position_table: name of the module that holds the table of latent positions; empty where there is none.
         checkpointed_layers: layers that are recomputed whole in the backward pass, from the first on; None is all of
             them. The others keep their products and recompute what is cheap: the backward pass begins with them, and
             frees their memory first.
@@ -41,6 +57,7 @@ class ComposedModule(LoraFiles):
 
     config_class: ClassVar[Any]
     weights: ClassVar[ReleasedWeights]
+    position_table: ClassVar[str] = ""
     checkpointed_layers: int | None = None
 
     @classmethod
@@ -65,7 +82,7 @@ class ComposedModule(LoraFiles):
         given = [name for name in cls.weights.computed if name in state]
         if given:
             raise ValueError(f"{model_path} has tensors for {given}, which {cls.__name__} computes")
-        cls.complete(config, state)
+        cls._place_positions(config, state)
         with torch.device("meta"):
             model = cast(Any, cls)(config)
         cls.weights.check(model.state_dict(), state, model_path)
@@ -73,8 +90,28 @@ class ComposedModule(LoraFiles):
         return model.to(torch_dtype)
 
     @classmethod
-    def complete(cls, config: Any, state: dict[str, Tensor]) -> None:
-        """Take over into ``config`` what the tensors decide, and add tensors that the module computes."""
+    def _place_positions(cls, config: Any, state: dict[str, Tensor]) -> None:
+        """Compute the table of positions where no checkpoint has it; else take its size from the table itself."""
+        name = f"{cls.position_table}.pos_embed"
+        if name in cls.weights.computed:
+            state[name] = sincos_table(config.hidden_size, config.max_latent_size)
+        elif name in state:
+            # A released configuration may be stale here; the table itself decides, as it does in the rollout.
+            config.max_latent_size = math.isqrt(state[name].shape[0])
+
+    def with_markers(self, text_token_ids: Tensor | None, latents: Tensor, *markers: int) -> Tensor:
+        """The ids of the text, then a column of each marker: ``(B, L + markers)``."""
+        batch, device = latents.shape[0], latents.device
+        ids = [torch.full((batch, 1), marker, device=device) for marker in markers]
+        if text_token_ids is not None:
+            ids.insert(0, text_token_ids)
+        return torch.cat(ids, dim=1) if ids else torch.zeros((batch, 0), dtype=torch.long, device=device)
+
+    def layers_to_recompute(self: Any) -> Iterator[tuple[nn.Module, bool]]:
+        """Each layer, and whether the backward pass recomputes it whole."""
+        whole = len(self.layers) if self.checkpointed_layers is None else self.checkpointed_layers
+        for number, layer in enumerate(self.layers):
+            yield layer, number < whole
 
     def add_adapter(self: Any, adapter_config: Any, adapter_name: str = "default") -> None:
         """Inject a PEFT adapter; LoRA goes through :class:`LoraLinear`."""

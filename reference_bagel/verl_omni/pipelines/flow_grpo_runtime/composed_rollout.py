@@ -26,6 +26,7 @@ from torch import Tensor
 from .encoded import PromptRecorder
 from .engine_weights import SENT, lora_modules, lora_scaling, placeholder_adapter
 from .prompt_form import PromptForm, ensure_text
+from .references import ReferencePlan, ReferenceRecorder
 from .released import ReleasedWeights
 from .stepped import SteppedPlan, SteppedRollout
 
@@ -48,6 +49,7 @@ class ComposedPlan(SteppedPlan):
         packed_lora: the engine's adapter manager wraps layers of every kind.
         token_pixels: side of the square that a latent stands for, where the pipeline makes images of few sizes alone.
         worker_extension: by which LoRA updates reach this adapter, where the engine does not bring them by itself.
+        reference: where the image enters that requests bring; None where they bring none.
     """
 
     pipeline: str = ""
@@ -61,6 +63,7 @@ class ComposedPlan(SteppedPlan):
     packed_lora: bool = True
     token_pixels: int = 0
     worker_extension: str = ""
+    reference: ReferencePlan | None = None
 
 
 class ComposedRollout(SteppedRollout):
@@ -73,6 +76,7 @@ class ComposedRollout(SteppedRollout):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._prompt = PromptRecorder(cast(Any, self), self.rollout_plan.pipeline)
+        self._reference: ReferenceRecorder | None = None  # made for the first request with an image
 
     def forward(self, req: Any) -> Any:
         """Generate one image; trajectory tensors have a leading batch dimension of 1.
@@ -106,14 +110,20 @@ class ComposedRollout(SteppedRollout):
         return super().forward(req)  # type: ignore[misc]
 
     def begin_inputs(self, req: Any, recorded: bool) -> None:
-        """Start to keep what training needs beside the trajectory."""
+        """Start to keep what training needs beside the trajectory, of the prompt and of a reference image."""
         prompts = self.rollout_plan.prompts
         width = int(req.sampling_params.max_sequence_length or self.rollout_plan.common.MAX_PROMPT_LENGTH)
-        self._prompt.begin(prompts.ids(self.tokenizer, req.prompts[0]) if recorded else None, width)
+        prompt, reference = req.prompts[0], self.rollout_plan.reference
+        self._prompt.begin(prompts.ids(self.tokenizer, prompt) if recorded else None, width)
+        brings = reference is not None and isinstance(prompt, dict) and bool(prompt.get("multi_modal_data"))
+        if brings and self._reference is None:
+            self._reference = ReferenceRecorder(cast(Any, self), cast(ReferencePlan, reference))
+        if self._reference is not None:
+            self._reference.begin(brings)
 
     def finish_inputs(self) -> dict[str, Tensor]:
         """What training needs beside the trajectory, by column, with a leading batch dimension of 1."""
-        return self._prompt.finish()
+        return {**self._prompt.finish(), **(self._reference.finish() if self._reference is not None else {})}
 
     def _check_size(self, params: Any, latents: Tensor | None) -> None:
         side = self.rollout_plan.token_pixels

@@ -105,3 +105,14 @@ def latent_grid(config: Any, model_config: Any, latents: torch.Tensor, most: int
         )
     grid = torch.cartesian_prod(*(torch.arange(count, device=latents.device) for count in (rows, columns)))
     return grid.expand(latents.shape[0], -1, -1)
+
+
+def negative_ids(config: Any, latents: torch.Tensor) -> torch.Tensor:
+    """The ids ``(B, L)`` that stand in place of the prompt in the unconditional branch.
+
+    Raises:
+        ValueError: the configuration has none.
+    """
+    if not config.negative_token_ids:
+        raise ValueError("the configuration has no negative_token_ids; read it from the checkpoint")
+    return torch.tensor(config.negative_token_ids, device=latents.device).expand(len(latents), -1)

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
@@ -27,6 +28,28 @@ MARK = "_training_config"
 
 class SavedSizes:
     """Goes before a dataclass of sizes: it is saved as ``config.json``, and read back to the same values."""
+
+    if TYPE_CHECKING:
+        hidden_size: int
+        num_attention_heads: int
+        latent_patch_size: int
+        latent_channel: int
+        vae_downsample: int
+
+    @property
+    def head_dim(self) -> int:
+        """Channels of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def patch_latent_dim(self) -> int:
+        """Channels of one latent token."""
+        return self.latent_patch_size**2 * self.latent_channel
+
+    @property
+    def pixels_per_token(self) -> int:
+        """Side, in pixels, of the image square that one latent token stands for."""
+        return self.latent_patch_size * self.vae_downsample
 
     def save_pretrained(self: Any, save_directory: str) -> None:
         """Write ``config.json``; ``from_model_path`` reads it back to the same values."""
@@ -55,6 +78,24 @@ def read_json(model_path: str, name: str) -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:
         found: dict[str, Any] = json.load(file)
     return found
+
+
+# Sizes that configurations of language models call the same.
+LANGUAGE_MODEL = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+    "rms_norm_eps",
+    "rope_theta",
+)
+
+
+def required_sizes(section: dict[str, Any], file: str, names: Sequence[str] = LANGUAGE_MODEL) -> dict[str, Any]:
+    """Sizes that a section has under these names; see :func:`required`."""
+    return {name: required(section, name, file) for name in names}
 
 
 def section_or_file(model_path: str, root: dict[str, Any], name: str, section: str = "") -> dict[str, Any]:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import inspect
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from scaffold.verify.rollout.check import LOG_PROB, Check, Measurement, NotApplicable
@@ -80,7 +86,6 @@ def _unlike(bench: EngineUnderTest, recipes: Sequence[Any]) -> list[Trajectory]:
     Where a pipeline makes its image in the size of the one that a request brings, no batch holds both samples. Images
     then come as the package's own agent loop sends them, which can bring them to the size asked for.
     """
-    from scaffold.verify.rollout.engine_side.sent import sent_by_loop
 
     found = _rolled_out(bench, recipes)
     if len({sample.latents.shape for sample in found}) > 1 and (bring := sent_by_loop(bench.task.package)) is not None:
@@ -113,3 +118,30 @@ def _compared(
     lost = sorted(set(samples[0].extra) - set(batch.keys()))
     told = f"columns {', '.join(sorted(set(samples[0].extra) - set(lost))) or 'none'}"
     return Measurement(check.id, apart, f"{told}; dropped: {', '.join(lost)}" if lost else told, floor=2**-23)
+
+
+def sent_by_loop(package: str) -> Callable[[dict[str, Any], tuple[int, int]], dict[str, Any]] | None:
+    """What makes of a request's images those that the loop sends, for a width and height asked for.
+
+    None where the package has no loop, or one that does not follow the size that is asked for.
+
+    Args:
+        package: dotted name of the package.
+    """
+    if importlib.util.find_spec(f"{package}.agent_loop") is None:
+        return None
+    own = vars(importlib.import_module(f"{package}.agent_loop"))
+    edits = next((kind for kind in own.values() if getattr(kind, "edits", False)), None)
+    read = own.get("read_media") if edits is None else edits.read_media
+    if read is None or "size" not in inspect.signature(read).parameters:
+        return None
+
+    def bring(files: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+        with TemporaryDirectory() as folder:
+            paths = {kind: str(Path(folder, f"{kind}.png")) for kind in files if kind == "image"}
+            for kind, path in paths.items():
+                files[kind].save(path)
+            sent: dict[str, Any] = read({"inputs": json.dumps({**files, **paths})}, size=size)
+        return sent
+
+    return bring

@@ -19,10 +19,10 @@ def applies(variant: Variant) -> bool:
 
 def measure(training: Training) -> Measurement:
     """Take the difference of the step after the resume."""
-    limit = training.variant.log_prob_limit
     resumed = training.resumed
     if resumed is None:
         raise NotApplicable("there was no checkpoint to go on from")
+    limit = training.log_prob_limits[0][training.steps]
     numbers = [step.number for step in resumed.steps]
     if numbers != [training.steps + 1]:
         told = f"step {training.steps + 1} was to follow, and the run took {numbers or 'none'}"
