@@ -219,7 +219,7 @@ class _Round:
         )
 
     def _without_arguments(self, callee: Callee) -> None:
-        names = {name for owner, name in self.dead if owner is callee.node}
+        names = {argument.arg for argument in callee.parameters if (callee.node, argument.arg) in self.dead}
         spec, edits = callee.node.args, self.edits
         if not names or spec.posonlyargs:
             return

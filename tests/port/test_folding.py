@@ -234,6 +234,11 @@ def both(x, mask=None):
     return found, other, not (mask is not None and x)
 
 
+def idle():
+    unread = 3
+    return 3
+
+
 def loud(seen):
     seen.append(1)
     return seen
@@ -258,7 +263,7 @@ class Model(nn.Module):
     def forward(self, x):
         seen = []
         value = chosen(x, seen, unread=loud(seen))
-        counts = counted(x) if COUNTED else 0
+        counts = counted(x) if COUNTED else idle()
         return [once(x), shadowed(x), told(x), both(x), value, seen, counts]
 """
 
