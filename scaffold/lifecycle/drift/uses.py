@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TypeVar
@@ -65,11 +65,25 @@ def uses(files: Mapping[str, str]) -> tuple[Use, ...]:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         modules.append(_Module(path, tree))
-    shared = {PurePosixPath(module.path).stem: module for module in modules if is_runtime(module.path)}
+    shared = _reached(modules)
     for module in modules:
+        if is_runtime(module.path) and module not in shared.values():
+            continue
         for use in [*module.uses(), *(module.uses_below(shared) if not is_runtime(module.path) else ())]:
             found.setdefault((use.kind, use.owner, use.name, use.method, use.given, use.keywords, use.file), use)
     return tuple(found.values())
+
+
+def _reached(modules: Sequence[_Module]) -> dict[str, _Module]:
+    """Return the modules of the runtime that the package imports, itself or through others of them, by name."""
+    runtime = {PurePosixPath(module.path).stem: module for module in modules if is_runtime(module.path)}
+    found: dict[str, _Module] = {}
+    waiting = [module for module in modules if not is_runtime(module.path)]
+    while waiting:
+        new = waiting.pop().of_runtime & runtime.keys() - found.keys()
+        found |= {name: runtime[name] for name in new}
+        waiting += [runtime[name] for name in new]
+    return found
 
 
 class _Module:
@@ -79,6 +93,16 @@ class _Module:
         self.imported: dict[str, Name] = {}
         self.bases: dict[ast.AST, Name] = {}
         """The upstream base of the class that a method belongs to."""
+
+    @property
+    def of_runtime(self) -> set[str]:
+        """Names of the runtime's modules that this one imports, and of what it imports from the runtime as a whole."""
+        names: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom) and (node.level or RUNTIME in (node.module or "")):
+                inner = (node.module or "").rpartition(RUNTIME)[2].strip(".")
+                names |= {inner.partition(".")[0]} if inner else {alias.name for alias in node.names}
+        return names
 
     def uses_below(self, shared: Mapping[str, _Module]) -> Iterator[Use]:
         """Yield the uses by the runtime's classes and functions on behalf of this module's subclasses of upstream
