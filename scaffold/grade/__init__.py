@@ -1,4 +1,4 @@
-"""How much of an integration can be had: complete, unproven, partial, refused; and what a person must still write."""
+"""Grades an integration (complete, unproven, partial, refused) and lists what a person must still write."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = [
 COMPLETE, UNPROVEN, PARTIAL, REFUSED = "complete", "unproven", "partial", "refused"
 
 
-# A port needs libcst.
+# Imported here: porting needs libcst.
 __getattr__ = on_demand(__name__, {"decide": "Graded compose specify", "missing": "Missing"})
 
 
 def grade_of(spec: object) -> str:
-    """Return the grade of a spec; one without a grade was rendered whole."""
+    """Return the grade of a spec; a spec without a grade is complete."""
     value = spec.value("grade.value")  # type: ignore[attr-defined]
     return value if isinstance(value, str) else COMPLETE
 
 
 def is_ported(spec: object) -> bool:
-    """Whether the package's denoiser is ported from vllm-omni, be the package complete or not."""
+    """Whether the package's denoiser is ported from vllm-omni, whatever its grade."""
     return "port" in spec.sections  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Complete where the shared templates can say all of it, else partial."""
+"""Decides between a package composed from the shared templates and one with a ported denoiser."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Graded:
-    """A spec, and the port that its rendering needs; None for a complete one."""
+    """A spec, and the port its rendering needs; None for a composed package."""
 
     spec: IntegrationSpec
     port: Port | None = None
 
 
 def specify(request: SpecRequest, source: UpstreamSource, ported: Graded | None = None) -> Graded:
-    """Return the complete spec where there is one, else the partial one.
+    """Return the spec composed from the templates if possible, else the one with a ported denoiser.
 
     Args:
         request: report, names, contract profile and what else is known.
         source: the version of vllm-omni.
-        ported: the same pipeline of the same source, of another report: its port is not made again.
+        ported: an earlier result for the same pipeline and source; its port is reused.
 
     Raises:
-        ScaffoldError: the checkpoint at hand is not the one that a preset describes, or cannot be read; a preset of
-            the team cannot be used.
+        ScaffoldError: the given checkpoint is not the one a preset describes, or cannot be read; a team preset is
+            invalid.
     """
     try:
         return compose(request, source)
@@ -61,17 +61,17 @@ def specify(request: SpecRequest, source: UpstreamSource, ported: Graded | None 
     except ScaffoldError as error:
         preset = request.preset
         if preset is not EMPTY and (request.headers is not None or preset.manifest is not None):
-            raise  # a model that is known: the checkpoint is at fault, not the templates
+            raise  # the model is known, so the checkpoint is at fault, not the templates
         reason = error.message
     return specify_ported(request, source, reason, ported)
 
 
 def compose(request: SpecRequest, source: UpstreamSource) -> Graded:
-    """Return the spec of a package that the shared templates render whole; complete where tests have run it.
+    """Return the spec of a package rendered from the shared templates alone; complete if tests have run it.
 
     Raises:
         ScaffoldError: neither checkpoint nor preset gives headers, or the checkpoint lacks what the pipeline loads.
-        RefusedError: something that no template can leave open is unknown, or the task asks for what no block has.
+        RefusedError: a value every template needs is unknown, or no block supports the task.
     """
     spec = build_spec(request)
     proven = is_proven(request, source)
@@ -82,7 +82,7 @@ def compose(request: SpecRequest, source: UpstreamSource) -> Graded:
 
 
 def specify_ported(request: SpecRequest, source: UpstreamSource, reason: str, ported: Graded | None = None) -> Graded:
-    """Return the partial spec, with the denoiser ported where the source says which class it is."""
+    """Return the partial spec, with the denoiser ported if its class is known."""
     port: Port | None
     denoiser: tuple[str, str] | None
     if ported is not None and ported.port is not None:
@@ -95,7 +95,7 @@ def specify_ported(request: SpecRequest, source: UpstreamSource, reason: str, po
 
 
 def _with_scheduler(port: Port | None, source: UpstreamSource, report: Report) -> Port | None:
-    """Port the scheduler class of the source that makes the schedule, so that the text is there when it is rendered."""
+    """Port the source's scheduler class that makes the schedule, for rendering."""
     section = noise_levels(Established(report, port))
     if port is None or section.get("source") != "source":
         return port
@@ -105,12 +105,12 @@ def _with_scheduler(port: Port | None, source: UpstreamSource, report: Report) -
 def port_of(
     source: UpstreamSource, report: Report, settings: Mapping[str, Any] | None = None
 ) -> tuple[Port | None, tuple[str, str] | None]:
-    """Return the ported denoiser of a pipeline, and module and class that it comes from.
+    """Return the ported denoiser of a pipeline, and the module and class it is ported from.
 
     Args:
         source: the version of vllm-omni.
         report: of the pipeline.
-        settings: of the engine's, those that the package fixes; None where it fixes none.
+        settings: the engine settings that the package fixes; None if it fixes none.
     """
     from scaffold.port import port_denoiser
     from scaffold.port.held import find_denoiser_class, holding_attribute
@@ -141,7 +141,7 @@ def port_of(
 def _own_port(
     source: UpstreamSource, graph: ModuleGraph, report: Report, constants: Mapping[str, object]
 ) -> tuple[Port | None, tuple[str, str] | None]:
-    """Return the port of a pipeline that is the model of its own loop."""
+    """Return the port of a pipeline that is its own denoiser."""
     from scaffold.port import Kept, port_denoiser
     from scaffold.port.held import pipeline_class
 
@@ -158,7 +158,7 @@ def _own_port(
 
 
 def _predicting(report: Report, denoiser: Defined) -> str:
-    """Return the method of the denoiser that the loop calls; ``forward`` where the report does not name another."""
+    """Return the denoiser's method that the loop calls; ``forward`` unless the report names another."""
     method = report.value("denoiser.method")
     known = report.value("denoiser.class") == denoiser.name and isinstance(method, str) and method.isidentifier()
     return str(method) if known else "forward"
@@ -170,7 +170,7 @@ def stacked_rows(report: Report) -> list[tuple[str, str, str | int]]:
 
 
 def extra_methods(graph: ModuleGraph, report: Report, denoiser: Defined) -> tuple[str, ...]:
-    """Return methods of the denoiser's classes that the pipeline calls beside ``forward``."""
+    """Return methods of the denoiser's classes, other than ``forward``, that the pipeline calls."""
     from scaffold.port.held import loop_methods
     from scaffold.port.names import Defined, Scope
 

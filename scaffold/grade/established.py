@@ -1,4 +1,4 @@
-"""What the facts establish of a pipeline, as far as a partial package uses it."""
+"""The facts about a pipeline that a partial package uses."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ WHOLE_RULE = "lo <= step fraction <= hi"
 
 @dataclass(frozen=True)
 class Established:
-    """Answers for one pipeline; what is unknown is None."""
+    """The facts of one pipeline; unknown ones are None."""
 
     report: Report
     port: Port | None
 
     def value(self, key: str) -> Any:
-        """Return a fact's value; None where it is unknown."""
+        """Return a fact's value, or None if it is unknown."""
         fact = self.report.fact(key)
         return None if fact.confidence == "unknown" else fact.value
 
     def place(self, *keys: str) -> str:
-        """Return ``file:line`` of the first fact that has a place, else that of the pipeline's class."""
+        """Return ``file:line`` of the first fact with a place, else of the pipeline's class."""
         for key in (*keys, "detail.pipeline.class"):
             fact = self.report.fact(key)
             if key.endswith("location") and isinstance(fact.value, str):
@@ -45,18 +45,18 @@ class Established:
 
     @property
     def schedule(self) -> bool:
-        """Whether the noise levels are known: which scheduler makes them, or how the loop computes them."""
+        """Whether the noise levels are known: from a scheduler class, or from the loop's own computation."""
         return noise_levels(self)["kind"] is not None
 
     @property
     def sign(self) -> int | None:
-        """Sign of the velocity d x / d sigma over the denoiser's output; None where it is not known that it is one."""
+        """Sign of the velocity d x / d sigma relative to the denoiser's output; None if that is unknown."""
         sign = self.value("detail.prediction.sign")
         return sign if sign in (1, -1) else None
 
     @property
     def guidance(self) -> bool:
-        """Whether formula and scale of the guidance are known, and nothing else takes part in it."""
+        """Whether the formula and the scale of the guidance are known and complete."""
         return self.guidance_kind is not None
 
     @property
@@ -96,7 +96,7 @@ class Established:
         )
 
     def _always(self) -> bool:
-        """Whether guidance acts at every step: there is no interval, or nobody sets it and it is the whole range."""
+        """Whether guidance applies at every step: without an interval, or with one never set that covers all steps."""
         interval = self.value("answers.cfg.interval")
         if interval is None:
             return True

@@ -1,6 +1,6 @@
-"""Sections of a partial package's spec that its scripts are made of: what is trained, on what, with which settings.
+"""Sections of a partial package's spec that its scripts are rendered from: model, data and training settings.
 
-What the facts do not give has no value; a script then asks for it by a variable that must be set.
+A value that the facts lack stays unset; the script then requires a variable for it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
 
 
-# What a pipeline wants of a machine before the engine can load it: a checkpoint that is made ready, more libraries.
+# What a pipeline needs before the engine can load it: a prepared checkpoint, further libraries.
 
-INDEX = "model_index.json"  # by which the engine finds a pipeline's class
+INDEX = "model_index.json"  # the file from which the engine reads a pipeline's class
 _WRITES = frozenset({"write_text", "dump"})
 _INSTALL = re.compile(r"`(pip install [\w.,/ \[\]'-]+)`", re.ASCII)
 
 
 def put_rollout_setup(section: Section, source: UpstreamSource) -> None:
-    """Put ``prepare``, the function of the pipeline's module that makes a checkpoint ready, and ``installs``.
+    """Put ``prepare``, the function of the pipeline's module that prepares a checkpoint, and ``installs``.
 
-    ``prepare`` has the function's name, and as ``arguments`` those of the model's own settings that it takes. It is one
-    that nothing in the module calls, takes no more than the checkpoint, and writes the index or calls what does.
+    ``prepare`` has the function's name, and as ``arguments`` the model's own settings that it accepts. The function is
+    not called within the module, requires no argument but the checkpoint, and writes the index, directly or through a
+    call.
 
     Args:
-        section: ``deploy``, with the model's own settings where the package fixes some.
+        section: ``deploy``, with the model's own settings that the package fixes.
         source: the version of vllm-omni.
     """
     file = section.sources.report.upstream.module.replace(".", "/") + ".py"
@@ -76,7 +77,7 @@ def _called(node: ast.AST) -> Iterator[str]:
 def _writes_index(
     functions: dict[str, ast.FunctionDef], name: str, seen: frozenset[str] = frozenset()
 ) -> Iterator[bool]:
-    """Yield True where a function, or one of the module that it calls, writes a file of that name."""
+    """Yield True if a function, or a function of the module that it calls, writes a file of that name."""
     node = functions[name]
     texts = {inner.value for inner in walk_tree(node) if isinstance(inner, ast.Constant)}
     methods = {inner.func.attr for inner in walk_tree(node) if isinstance(inner, ast.Call)
@@ -88,7 +89,7 @@ def _writes_index(
 
 
 def _takes_folder(node: ast.FunctionDef) -> bool:
-    """Whether the checkpoint is all that a function has to be given."""
+    """Whether the checkpoint is a function's only required argument."""
     arguments = node.args
     required = len(arguments.args) - len(arguments.defaults)
     only = any(default is None for default in arguments.kw_defaults)
@@ -99,23 +100,23 @@ VISUAL = ("image", "video")
 _PLAIN = re.compile(r"\w+(\.\w+)*", re.ASCII)
 # What the agent loop of verl-omni sends with a prompt: chat messages, and the images and videos in them.
 _SENT = ("image", "video")
-# Endings of what a text encoder makes of a prompt.
+# Suffixes of a text encoder's outputs.
 _ENCODED = ("embeds", "hidden_states", "mask")
 
 
 def media(section: Section, facts: Established) -> None:
-    """``ocr``: whether prompts alone make it and a reader of pictures can score it.
+    """``ocr``: whether prompts alone suffice and an OCR reward can score the result.
 
-    ``required``: without what a request is refused; ``sends``: media that the package's own agent loop puts into it;
-    ``blocks``: tables of values that it puts there, with the names of which a table has to hold one; ``lacks``: what a
-    person's has to.
+    ``required``: media without which a request is refused; ``sends``: media that the package's own agent loop adds to
+    it; ``blocks``: tables of values that it adds, each with the names of which one must be present; ``lacks``: inputs
+    that a person's own agent loop must add.
     """
     kind = section.fact("kind", "detail.media.kind")
     prompts, origin = section.known("answers.prompt.kind")
     inputs = section.fact("inputs", "detail.media.inputs") or []
     section.known_fact("prepared", "detail.media.prepared")
     demanded, place = section.known("detail.media.required")
-    # What another stage brings is that stage's, not the data set's.
+    # Inputs computed by another stage are not part of the data set.
     required = [name for name in demanded or [] if not name.endswith(_ENCODED)]
     known = _carried(section)
     beside = kind != "action" and any(name not in (*known, *_SENT) for name in required)
@@ -145,17 +146,17 @@ def media(section: Section, facts: Established) -> None:
 
 
 def _is_block(entry: dict[str, Any]) -> bool:
-    """Whether the names of a table of values may stand in a package."""
+    """Whether the names of a table of values are valid identifiers for a package."""
     return all(re.fullmatch(r"[A-Za-z_]\w*", str(name), re.ASCII) for name in (entry["key"], *entry["names"]))
 
 
 def _carried(section: Section) -> tuple[str, ...]:
-    """Media that the rollout server of the release takes for a request, of which a file is enough."""
+    """Return the media that the release's rollout server accepts with a request as files."""
     return ("image", "audio") if section.sources.profile.request_audio else ("image",)
 
 
 def _behind(section: Section) -> dict[str, Any] | None:
-    """The topology in which the pipeline comes behind other stages, where there is none in which it runs alone."""
+    """Return the topology in which the pipeline follows other stages; None if it can run alone."""
     topologies, _ = section.known("detail.engine.topologies")
     found = [entry for entry in topologies or [] if _harmless(entry)]
     return found[0] if found and all(entry["before"] for entry in found) else None
@@ -164,10 +165,10 @@ def _behind(section: Section) -> dict[str, Any] | None:
 def deploy(section: Section, facts: Established, source: UpstreamSource) -> None:
     """``pipeline`` of one stage; else ``needed`` false and the ``option`` that names the class; else ``stages``.
 
-    Behind other stages, of which images are made, ``pipeline`` is a topology that the package brings: stage
-    ``position`` of ``behind`` alone, with inputs that the ``stages`` before it made once; ``grid`` says how many tokens
-    the one before makes of a picture, where vllm-omni's own default would end it early.
-    ``additional_config``: the model's own settings with which the engine has to be started.
+    After other stages that feed image generation, ``pipeline`` is a topology in the package: stage ``position`` of
+    ``behind`` alone, with inputs that the preceding ``stages`` computed once; ``grid`` is the number of tokens the
+    preceding stage generates per image, set where vllm-omni's default would stop too early. ``additional_config``: the
+    model's own settings that the engine must be started with.
     """
     if section.sources.preset.value(section.name, "additional_config") is not None:
         section.preset("additional_config")
@@ -204,7 +205,7 @@ def deploy(section: Section, facts: Established, source: UpstreamSource) -> None
 
 
 def _harmless(topology: dict[str, Any]) -> bool:
-    """Whether the names of a topology may stand in a script."""
+    """Whether the names of a topology are safe in a script."""
     texts = [topology["name"], topology["file"].removesuffix(".yaml"), *topology["before"]]
     return all(re.fullmatch(r"[\w.-]+", text, re.ASCII) for text in texts)
 
@@ -224,9 +225,9 @@ def recipe(section: Section, facts: Established, weights: int | None = None, siz
         own = sizes.get(name)
         section.put(name, own or pixels, released if own is None and pixels is not None else origin)
     steps = section.put("num_inference_steps", sizes.get("num_inference_steps"), origin)
-    del section.values["validation_steps"]  # validation takes as many
+    del section.values["validation_steps"]  # validation uses the same number
     frames = sizes.get("num_frames")
-    # The request's own default is one frame, which no video has.
+    # The request's default is a single frame, which is not a video.
     section.put("num_frames", frames if frames != 1 else None, origin)
     section.put("sized", visual or bool({"height", "width"} & set(sizes)), origin)
     section.put("framed", facts.value("detail.media.kind") == "video", origin)
@@ -236,7 +237,7 @@ def recipe(section: Section, facts: Established, weights: int | None = None, siz
 
 
 def _routers(linears: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
-    """Linear layers beside a list of experts, which choose among them: an adapter there would change who is asked."""
+    """Return the router layers, linear layers beside a list of experts: an adapter there would change the routing."""
     beside = {path[:at] for path in linears for at, part in enumerate(path[:-2]) if "expert" in part}
     return [path for path in linears if path[:-1] in beside]
 
@@ -248,7 +249,8 @@ def _all_routers(target: str, linears: tuple[tuple[str, ...], ...], routers: lis
 
 
 def lora(section: Section, port: Port | None, reached: bool) -> None:
-    """Linear layers inside the layers; without lists of layers nothing is collected layer by layer.
+    """Put the linear layers that LoRA targets, and the lists of layers; without lists, parameters are not gathered
+    layer by layer.
 
     ``reached`` says whether the rollout adapter knows where the engine keeps the denoiser.
     """
@@ -262,12 +264,12 @@ def lora(section: Section, port: Port | None, reached: bool) -> None:
         section.put("routers", left, origin)
     section.put("unnamed", [".".join(path) for path in layout.unnamed] if layout else [], origin)
     section.put("unread", list(layout.unread) if layout else [], origin)
-    # A library's layers may hold more than is known here.
+    # Layers from another library may contain linear layers that are not listed here.
     known = (*layout.linears, *layout.outside) if layout is not None and not layout.unread else ()
     section.put("linears", [".".join(path) for path in known], origin)
     if layout is not None and layout.uncalled:
         section.put("uncalled", [".".join(path) for path in layout.uncalled], origin)
-    # Layers without a linear layer of their own text are another library's: what LoRA finds in them is not known.
+    # Layers without linear layers in their own source come from another library; their LoRA targets are unknown.
     lists = layout.lists if layout and layout.targets else ()
     section.put("layer_prefixes", [f"{name}." for name in lists], origin)
     counts = layer_counts(port.source, port.entry) if port is not None else ()

@@ -1,4 +1,4 @@
-"""What values that stand in scripts and in code as they are may be: between quotes and braces of a shell, as names."""
+"""Validates values that are rendered verbatim into scripts and code: inside shell quotes and braces, and as names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _texts(value: Any) -> bool:
 
 
 def _settings(value: Any) -> bool:
-    """Whether it is a table of names with plain values."""
+    """Whether the value is a table of names with plain values."""
     return value is None or (
         isinstance(value, dict)
         and all(isinstance(key, str) and key.isascii() and key.isidentifier() for key in value)
@@ -38,7 +38,7 @@ def _settings(value: Any) -> bool:
 
 
 def _prepare(value: Any) -> bool:
-    """Whether it is a function by name, and values for arguments of it."""
+    """Whether the value is a function's name with values for its arguments."""
     return value is None or (
         isinstance(value, dict)
         and set(value) == {"function", "arguments"}
@@ -65,7 +65,7 @@ def _count(value: Any) -> bool:
 
 
 def _grid(value: Any) -> bool:
-    """Whether it says how many tokens stand for a picture."""
+    """Whether the value gives the number of tokens per image."""
     return value is None or (
         isinstance(value, dict)
         and set(value) == {"pixels", "row_end", "last"}

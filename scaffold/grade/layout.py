@@ -1,4 +1,4 @@
-"""The released checkpoint of each complete pipeline: tensors, files, configuration, and who says so."""
+"""The released checkpoint of each complete pipeline: tensors, files, configuration and their sources."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Layout:
-    """One file of ``scaffold/presets/layouts``, called as the pipeline's registry key.
+    """One file of ``scaffold/presets/layouts``, named after the pipeline's registry key.
 
     Attributes:
         repository: on the Hub.
         manifest: file of names, dtypes and shapes in ``scaffold/presets/manifests``.
-        weights: path of the weight files, without what ends it.
+        weights: path of the weight files, without number and extension.
         files: those beside the weights and their index.
         configs: what the loaders read of configuration files, by path.
-        origin: who says which tensors, dtypes, files and values there are, in words. ``digest`` is that of names and
-            shapes (`digest`), ``bytes`` what the tensors take, ``file_bytes`` the size of the one weight file, each as
-            found elsewhere.
-        parts: how many weight files there are.
-        digits: how many the number of a part has.
-        index: path of the weights' index; by default there is one of several parts only.
-        names: of a manifest that is derived: expressions for the pipeline's names of parameters, and what the
-            checkpoint has in their place, applied one after the other. None where it is not derived here.
-        dtypes: expressions for the checkpoint's names of those that are not bf16, by dtype.
-        given: what of the release a package is told to load; by default all.
-        metadata: what the header of a weight file says beside its tensors.
+        origin: who says which tensors, dtypes, files and values there are, in words. ``digest`` is the hash of names
+            and shapes (`digest`), ``bytes`` the size of the tensors, ``file_bytes`` the size of a single weight file,
+            each as published elsewhere.
+        parts: number of weight files.
+        digits: number of digits in a part's number.
+        index: path of the weights' index; by default only several parts have one.
+        names: for a derived manifest, regular expressions on the pipeline's parameter names and their replacements,
+            applied in order. None if the manifest is not derived.
+        dtypes: regular expressions for checkpoint names that are not bf16, by dtype.
+        given: the part of the release that a package loads; by default all of it.
+        metadata: the metadata in the header of a weight file.
         size: height and width of the images that the release makes by default, in pixels, where the pipeline's source
             leaves them to the configuration of its autoencoder.
     """
@@ -68,12 +68,12 @@ class Layout:
 
     @property
     def index_file(self) -> str | None:
-        """Path of the weights' index; None where the release has none."""
+        """Path of the weights' index; None if the release has none."""
         return self.index or (f"{self.weights}.safetensors.index.json" if self.parts > 1 else None)
 
     @property
     def tokenizer(self) -> str | None:
-        """The one folder with a tokenizer, empty for that of the checkpoint; None where there is none or a choice."""
+        """The only folder with a tokenizer, empty for the checkpoint's root; None if there is none or more than one."""
         named = (file.rpartition("/") for file in self.files)
         folders = {folder for folder, _, file in named if file.startswith("tokenizer") or file == "spiece.model"}
         return folders.pop() if len(folders) == 1 else None
@@ -85,7 +85,7 @@ class Layout:
 
 @cache
 def layouts() -> dict[str, Layout]:
-    """Return what is known of each release, by the pipeline's registry key."""
+    """Return the layout of each release, by the pipeline's registry key."""
     found = {}
     for path in sorted((presets_root() / "layouts").glob("*.toml")):
         values = tomli.loads(read_text(path))
@@ -94,7 +94,7 @@ def layouts() -> dict[str, Layout]:
 
 
 def digest(tensors: Iterable[TensorHeader]) -> str:
-    """Return the MD5 of names and shapes, made as DiffSynth-Studio makes its own of weight files that it knows."""
+    """Return the MD5 of names and shapes, computed as DiffSynth-Studio does to recognize weight files."""
     texts = [
         text
         for entry in tensors

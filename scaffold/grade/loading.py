@@ -1,4 +1,4 @@
-"""Whether training can load the checkpoint as the pipeline does, and where the pipeline keeps its denoiser."""
+"""Establishes whether training can load the checkpoint as the pipeline does, and which attribute holds the denoiser."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ _PLACING = frozenset({"weight_loader", "default_weight_loader", "copy_"})
 
 @dataclass(frozen=True)
 class Loading:
-    """What is known about weights.
+    """How the weights are loaded.
 
     Attributes:
-        attribute: the pipeline's attribute that holds the denoiser; empty where that is unknown, or it is the pipeline.
+        attribute: the pipeline's attribute that holds the denoiser; empty if unknown, or if the pipeline is the
+            denoiser.
         established: whether the ported code builds the denoiser and places every weight as the pipeline does.
     """
 
     attribute: str = ""
     established: bool = False
     own: bool = False  # the pipeline is its own denoiser
-    stopped: tuple[str, str] | None = None  # ``file:line`` and reason where it is not established
+    stopped: tuple[str, str] | None = None  # ``file:line`` and reason if it is not established
 
     @property
     def held(self) -> bool:
-        """Whether it is known where the rollout engine has the denoiser."""
+        """Whether it is known where the rollout engine holds the denoiser."""
         return bool(self.attribute) or self.own
 
     def section(self) -> dict[str, Any]:
@@ -42,10 +43,10 @@ class Loading:
 
 
 def find_loading(facts: Established, source: UpstreamSource) -> Loading:
-    """Return what is established of a pipeline.
+    """Return how a pipeline loads its weights.
 
-    The pipeline's own loader must hand names and tensors to the denoiser as the checkpoint has them, but for the
-    attribute's name in front: what the denoiser then does with them is in the port.
+    The pipeline's own loader must pass the checkpoint's names and tensors to the denoiser unchanged, apart from the
+    attribute's prefix; what the denoiser's loader does with them is part of the port.
     """
     port = facts.port
     if port is None or port.kept is None:
@@ -61,7 +62,7 @@ def find_loading(facts: Established, source: UpstreamSource) -> Loading:
 
 
 def quoted_line(source: UpstreamSource, place: str) -> str:
-    """The line at ``file:line`` as a reason why something is left to a person."""
+    """Return the reason, quoting the line at ``file:line``, why something is left to a person."""
     file, _, line = place.rpartition(":")
     lines = source.read(file).splitlines() if line.isdigit() and source.exists(file) else []
     text = lines[int(line) - 1].strip() if 0 < int(line or 0) <= len(lines) else ""
@@ -69,9 +70,9 @@ def quoted_line(source: UpstreamSource, place: str) -> str:
 
 
 def _renamed_at(facts: Established, port: Port) -> str | None:
-    """Where something renames or skips the denoiser's weights before its own loader does; None where nothing does.
+    """Return where the denoiser's weights are renamed or skipped before its own loader runs, or None.
 
-    Rows of a table of stacked parameters rename nothing in the port, whose layers have the names of the parts.
+    Rows of stacked parameters rename nothing in the port, whose layers are named like the parts.
     """
     assert port.kept is not None
     attribute, lines = port.kept.attribute, port.loader_lines
@@ -88,14 +89,14 @@ def _renamed_at(facts: Established, port: Port) -> str | None:
             continue
         start = str(rule["from"])
         if rule["op"] == "rename" and (rule["how"], start, rule["to"]) == ("prefix", prefix, ""):
-            continue  # what the engine put in front, before the denoiser's own loader
+            continue  # removes the prefix that the engine added
         if rule["how"] != "prefix" or not start or start.startswith(prefix) or prefix.startswith(start):
             return f"{place[0]}:{place[1]}"
     return None
 
 
 def _is_apart(port: Port, stacked: str, part: str) -> bool:
-    """Tell whether wherever a stacked parameter has a layer in the port, the part is a layer of its own."""
+    """Whether every layer of the port for a stacked parameter has the part as a separate layer."""
     where, _, name = stacked.strip(".").rpartition(".")
     at, _, own = part.strip(".").rpartition(".")
     layers = [fused for fused in port.fused if fused.name == name]
@@ -103,7 +104,7 @@ def _is_apart(port: Port, stacked: str, part: str) -> bool:
 
 
 def _changed_at(facts: Established, source: UpstreamSource, prefix: str) -> str | None:
-    """Where the pipeline's loader, or what it calls in its module, hands other tensors on; None where it does not."""
+    """Return where the pipeline's loader, or a function it calls, changes names or tensors; None if nowhere."""
     place = str(facts.value("detail.checkpoint.loader_location"))
     file, _, line = place.rpartition(":")
     if not source.exists(file):
@@ -121,7 +122,7 @@ def _changed_at(facts: Established, source: UpstreamSource, prefix: str) -> str 
 
 
 def _reached(graph: ModuleGraph, file: str, start: ast.FunctionDef) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield a function and those that it calls by a name that its module binds, each with its module."""
+    """Yield a function and, transitively, the functions it calls by name, each with its module."""
     from scaffold.port.names import Defined, resolve
 
     module = file.removesuffix(".py").replace("/", ".")
@@ -141,8 +142,7 @@ def _reached(graph: ModuleGraph, file: str, start: ast.FunctionDef) -> Iterator[
 
 
 def _changed_in(node: ast.FunctionDef, prefix: str) -> int:
-    """The line on which pairs of name and tensor leave a function otherwise than they come, but for the denoiser's
-    prefix; 0 where they do not."""
+    """Return the line on which a function changes names or tensors other than by the denoiser's prefix; 0 if none."""
     for inner in walk_tree(node):
         pair: ast.expr | None = None
         if isinstance(inner, ast.Yield):
@@ -168,7 +168,7 @@ def _changed_in(node: ast.FunctionDef, prefix: str) -> int:
 
 
 def _is_cut(part: ast.expr, prefix: str) -> bool:
-    """Tell whether this is a name without what the engine puts in front of the denoiser's."""
+    """Whether an expression removes the engine's prefix from a name."""
     if isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name):
         return ast.unparse(part.slice) in (f"len({prefix!r}):", f"{len(prefix)}:")
     func = part.func if isinstance(part, ast.Call) else None
@@ -178,7 +178,7 @@ def _is_cut(part: ast.expr, prefix: str) -> bool:
 
 
 def _cut_names(loop: ast.For, prefix: str) -> Iterator[ast.Name]:
-    """Yield ``name`` of ``name = name.removeprefix(…)`` inside of a loop."""
+    """Yield ``name`` of each ``name = name.removeprefix(…)`` inside a loop."""
     for node in walk_tree(loop):
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
         if isinstance(node, ast.Assign) and isinstance(target, ast.Name) and _is_cut(node.value, prefix):
@@ -187,7 +187,7 @@ def _cut_names(loop: ast.For, prefix: str) -> Iterator[ast.Name]:
 
 
 def _changes(call: ast.Call, weight: str) -> bool:
-    """Tell whether a call that places a weight is given something that is made of it."""
+    """Whether a call that stores a weight gets an expression computed from it instead of the weight itself."""
     if ast.unparse(call.func).rpartition(".")[2] not in _PLACING:
         return False
     return any(
@@ -197,9 +197,9 @@ def _changes(call: ast.Call, weight: str) -> bool:
 
 
 def _stacked_names(loop: ast.For) -> Iterator[ast.Name]:
-    """Yield ``name`` of ``for whole, part, shard in rows: name = name.replace(part, whole)`` inside of a loop.
+    """Yield ``name`` of each ``for whole, part, shard in rows: name = name.replace(part, whole)`` inside a loop.
 
-    What it makes of the name is the row, which the rules of the checkpoint hold.
+    This renaming follows the table's rows, which the checkpoint's rules already contain.
     """
     for rows in walk_tree(loop):
         if not isinstance(rows, ast.For) or not isinstance(rows.target, ast.Tuple) or len(rows.target.elts) != 3:

@@ -1,4 +1,4 @@
-"""What a person must still write in a partial package: each with its place upstream and the file that waits for it."""
+"""What a person must still write in a partial package: each with its place upstream and the file it belongs in."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Missing:
     """One thing that is not established.
 
     Attributes:
-        key: name by which templates ask whether it is missing.
-        what: what to write, as the README and the NotImplementedError say it.
+        key: name by which templates test whether it is missing.
+        what: what to write, as in the README and the NotImplementedError.
         at: ``file:line`` of vllm-omni to port.
         where: file of the package, from its folder.
-        limit: name of what VeRL-Omni does not carry and this needs, as its profile names it.
-        theirs: whether nothing that a package can hold makes up for that.
+        limit: the limit of VeRL-Omni that it runs into, by its name in the profile.
+        theirs: whether no code in the package can work around that limit.
     """
 
     key: str
@@ -31,18 +31,18 @@ class Missing:
     theirs: bool = False
 
     def message(self, version: str) -> str:
-        """Return the text of the NotImplementedError that stands in its place."""
+        """Return the text of the NotImplementedError rendered in its place."""
         return f"{self.what}: port {self.at} of vllm-omni {version}"
 
 
 def find_missing(facts: Established, model: str, recording: Recording, loading: Loading) -> list[Missing]:
-    """Return everything that is missing, in the order in which it is best written.
+    """Return everything that is missing, in the order in which to write it.
 
     Args:
         facts: what is established.
         model: MODEL, which names the package's files.
-        recording: how the rollout gets at the steps.
-        loading: what is known about weights.
+        recording: how the rollout replaces the steps.
+        loading: how the weights are loaded.
     """
     found = [*_module(facts, model), *_weights(facts, model, loading)]
     for part in (_schedule, _prediction, _guidance):

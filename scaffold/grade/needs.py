@@ -1,4 +1,4 @@
-"""What lies outside of the ported code and has to be there: prompts of other stages, media, configuration classes."""
+"""What the ported code needs from outside: prompts of other stages, media, configuration classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
 
 ROLLOUT = "vllm_omni_rollout_adapter.py"
-# Results of which the rollout server of verl-omni takes none.
+# Kinds of results that verl-omni's rollout server does not accept.
 _UNSEEN = {"audio": "sound", "action": "actions of a robot"}
 _REGISTERS = frozenset({"AutoConfig", "AutoTokenizer", "AutoProcessor"})
 
@@ -23,7 +23,7 @@ _REGISTERS = frozenset({"AutoConfig", "AutoTokenizer", "AutoProcessor"})
 def find_needs(
     facts: Established, model: str, launch: Mapping[str, Mapping[str, Any]], source: UpstreamSource
 ) -> list[Missing]:
-    """Return what a person must see to beside the port, in the order of a request's way.
+    """Return what a person must provide besides the port, in the order in which a request needs it.
 
     Args:
         facts: what is established.
@@ -41,7 +41,7 @@ def find_needs(
 
 
 def _parts(facts: Established, model: str, source: UpstreamSource) -> Iterator[Missing]:
-    """Modules that the pipeline makes and hands to the denoiser: where nothing builds them they are not in the port."""
+    """Modules that the pipeline builds and passes to the denoiser: without a builder they are not in the port."""
     port = facts.port
     if port is None or port.builder:
         return
@@ -54,7 +54,7 @@ def _parts(facts: Established, model: str, source: UpstreamSource) -> Iterator[M
 
 
 def _handed(text: str, entry: str) -> list[str]:
-    """Parameters of the constructor that are kept as attributes and called by other methods."""
+    """Return constructor parameters that are stored as attributes and called by other methods."""
     classes = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
     methods = [item for node in lineage(classes, entry) for item in node.body if isinstance(item, ast.FunctionDef)]
     init = next((method for method in methods if method.name == "__init__"), None)
@@ -80,7 +80,7 @@ def _handed(text: str, entry: str) -> list[str]:
 
 
 def _attribute_of_self(node: ast.expr) -> str | None:
-    """The first attribute of ``self.a``, ``self.a.b``."""
+    """Return ``a`` of ``self.a`` or ``self.a.b``."""
     while isinstance(node, ast.Attribute):
         if is_own(node):
             return node.attr
@@ -89,7 +89,7 @@ def _attribute_of_self(node: ast.expr) -> str | None:
 
 
 def _construction(source: UpstreamSource, module: str, entry: str, parameter: str) -> tuple[str | None, str | None]:
-    """Where the pipeline makes what it hands on, and the class of that."""
+    """Return where the pipeline builds the module that it passes on, and its class."""
     file = module.replace(".", "/") + ".py"
     try:
         tree = source.tree(file)
@@ -110,7 +110,7 @@ def _construction(source: UpstreamSource, module: str, entry: str, parameter: st
 def _configuration(facts: Established, model: str, source: UpstreamSource) -> Iterator[Missing]:
     """Classes of the checkpoint's configuration that transformers knows only once vllm-omni's module is imported.
 
-    Code that builds the denoiser without asking transformers for a class by its name needs none of them.
+    Code that builds the denoiser without looking up a transformers class by name does not need them.
     """
     if facts.port is not None and facts.port.builder and not _asks_by_name(facts.port.source):
         return
@@ -125,7 +125,7 @@ def _configuration(facts: Established, model: str, source: UpstreamSource) -> It
 
 
 def _asks_by_name(text: str) -> bool:
-    """Whether ported code asks transformers for a class by its name, or by that of a type of models."""
+    """Whether ported code looks up a transformers class by its name or by a model type."""
     return any(
         isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in _REGISTERS
         for node in walk_tree(ast.parse(text))
@@ -133,7 +133,7 @@ def _asks_by_name(text: str) -> bool:
 
 
 def _imported(source: UpstreamSource, file: str, folder: str) -> list[str]:
-    """Modules of vllm-omni's that a file imports, and that those of its folder import in their turn."""
+    """Return the vllm-omni modules that a file imports, directly or through modules of its own folder."""
     found: list[str] = []
     todo = [file]
     while todo:
@@ -151,7 +151,7 @@ def _imported(source: UpstreamSource, file: str, folder: str) -> list[str]:
 
 
 def _registration(source: UpstreamSource, file: str) -> int | None:
-    """The first line at which a module registers a class with transformers when it is imported."""
+    """Return the first line on which importing a module registers a class with transformers, or None."""
     try:
         body = source.tree(file).body
     except ScaffoldError:
@@ -183,7 +183,7 @@ def _request(facts: Established, media: Mapping[str, Any]) -> Iterator[Missing]:
 
 
 def _asked_at(facts: Established, lacks: list[str]) -> str:
-    """Where the first of what is lacking is asked for."""
+    """Return where the first of the missing things is used."""
     for key in ("detail.media.required", "detail.media.inputs", "answers.prompt.extra_args"):
         fact = facts.report.fact(key)
         for index, name in enumerate(fact.value or []):

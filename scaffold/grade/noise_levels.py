@@ -15,9 +15,9 @@ SIZE, STEPS, PATH = "latent_size", "num_inference_steps", "model_path"
 def noise_levels(facts: Established) -> dict[str, Any]:
     """Return the section; its ``kind`` is None where the levels are not established.
 
-    ``object``: a scheduler class, of diffusers or ported, that is made and asked as the pipeline does. ``vector`` and
-    ``turn``: an expression for all points, or for the time of turn ``step``. ``summed``: times that fall by 1/n, added
-    up in float32. ``line``: a straight line from 1 to 0, shifted by a constant.
+    ``object``: a scheduler class, of diffusers or ported, that is built and called as in the pipeline. ``vector`` and
+    ``turn``: an expression for all points, or for the time of step ``step``. ``summed``: times that fall by 1/n,
+    accumulated in float32. ``line``: a straight line from 1 to 0, shifted by a constant.
     """
     section = _object(facts) or _written(facts) or _summed(facts) or _line(facts) or {"kind": None}
     text = repr(section)
@@ -58,7 +58,7 @@ def _written(facts: Established) -> dict[str, Any] | None:
     if found is None or direction is None or facts.value("answers.scheduler.steps") != "n":
         return None
     if found["form"] == TURN and facts.value("detail.schedule.turn_times") not in ("i / n", "1 - i / n"):
-        return None  # what the model is told is not where the sample stands: the middle of a step, say
+        return None  # the timestep passed to the model is not that of the sample, but, say, the middle of a step
     return {"kind": found["form"], "text": found["text"], "rises": direction == "ascending"}
 
 
@@ -70,7 +70,7 @@ def _summed(facts: Established) -> dict[str, Any] | None:
 
 
 def _line(facts: Established) -> dict[str, Any] | None:
-    """A line that the loop itself makes: an object's schedule may begin and end elsewhere."""
+    """A straight line that the loop computes itself: a scheduler's may begin and end elsewhere."""
     known = (
         facts.value("detail.scheduler.origin") is None
         and facts.value("answers.scheduler.steps") in ("n", "n-1")

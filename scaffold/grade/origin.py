@@ -1,4 +1,4 @@
-"""What a port was made from, so that it is not made again from something else under the same version."""
+"""Identifies the code a port was made from, so that other code under the same version is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def digest(source: UpstreamSource, files: Iterable[str]) -> str:
-    """Return the SHA-256 of files of a version, by their names.
+    """Return the SHA-256 of the named files of a version.
 
     Raises:
         ScaffoldError: one of them is not there.
@@ -31,7 +31,7 @@ def origin_of(spec: IntegrationSpec) -> UpstreamSource:
     """Return the version of vllm-omni that a ported package was made from.
 
     Raises:
-        ScaffoldError: it cannot be had, or what has its number now is other code than was ported.
+        ScaffoldError: it is not available, or the code under its number has changed since.
     """
     version: Any = spec.value("upstream.version")
     if not isinstance(version, str) or version.startswith("from "):
@@ -49,8 +49,8 @@ def refuse_other_code(spec: IntegrationSpec, source: UpstreamSource, flag: str) 
 
     Args:
         spec: the package's; one that is not ported fits every source.
-        source: what is taken for the version that it was made from.
-        flag: how the user names the right one.
+        source: the version it was supposedly made from.
+        flag: the option with which the user names the right one.
     """
     recorded = spec.value("port.source_digest")
     files = [str(path) for path in spec.value("port.derived_from") or []]

@@ -1,4 +1,4 @@
-"""The table of ``omni-scaffold list`` of a release, kept in the cache: it takes a minute, and does not change."""
+"""Caches the table of ``omni-scaffold list`` of a release: it takes a minute, and does not change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def overview(
 
 
 def graded_row(report: Report, source: UpstreamSource) -> dict[str, Any]:
-    """One pipeline's row."""
+    """Return the row of one pipeline."""
     found = row(report, source)
     found["modality"] = report.fact("detail.media.kind").value
     found["media"] = report.fact("detail.media.inputs").value
@@ -77,9 +77,9 @@ _ROOMS = (
 def cached_overview(
     source: UpstreamSource, selector: str | None, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """Return the table of `overview`, by a process of the console script the one that was kept of a release.
+    """Return the table of `overview`; the console script's process reads and writes a cached table for a release.
 
-    A table in which a pipeline could not be read is not kept: a limit of time may have had a part.
+    A table with an unreadable pipeline is not cached: a time limit may be the cause.
     """
     if not (source.digest and own_process.MAY_CACHE):
         return overview(selector, progress=progress)

@@ -1,4 +1,4 @@
-"""The table of all pipelines for a person, by what `new` makes of them; no identifier is broken."""
+"""Prints the table of all pipelines by what `new` makes of them, without wrapping identifiers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEANS = {
     None: "not established",
 }
 UNKNOWN = "?"
-# From here on there is room for sentences beside the columns; below, their number.
+# Width from which sentences fit beside the columns; below it, only their number is shown.
 WIDE = 110
 
 
@@ -69,7 +69,7 @@ def _table(rows: list[dict[str, Any]], *, wide: bool) -> RenderableType:
 
 
 def _cells(found: dict[str, Any]) -> list[str]:
-    """Pipeline, what it makes of what, the kind of its prompt, guidance; what is not known is a question mark."""
+    """Return pipeline, inputs and output, kind of prompt and guidance; unknown values are a question mark."""
     cfg = found["cfg"]
     media = [kind for kind in found["media"] or () if kind]
     guidance = UNKNOWN

@@ -1,4 +1,4 @@
-"""The spec of a package whose denoiser is ported: the sections that facts alone fill, and what is left to write."""
+"""The spec of a package with a ported denoiser: sections filled from the facts alone, and what is left to write."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from scaffold.spec.model import IntegrationSpec
 from scaffold.spec.sections import cfg, docs, names, prompt, schedule, target, tokens, tool, upstream
 from scaffold.upstream import UpstreamSource
 
-# What is known without a checkpoint and without an architecture that the blocks can compose.
+# The sections known without a checkpoint and without an architecture the blocks can compose.
 SECTIONS = (tool, target, upstream, tokens, schedule, cfg, prompt, names)
 
 
 def build_ported_spec(
     request: SpecRequest, port: Port | None, denoiser: tuple[str, str] | None, reason: str, source: UpstreamSource
 ) -> IntegrationSpec:
-    """Return the spec of a package whose denoiser is ported: what the facts establish, and what a person must write.
+    """Return the spec of a package with a ported denoiser: the established values, and what a person must write.
 
-    What a section lacks is not an error here: `find_missing` and `find_needs` list it with its place.
+    A missing value is not an error: `find_missing` and `find_needs` list it with its place.
 
     Args:
         request: report, names and contract profile.
-        port: the ported denoiser; None where the source does not say which class it is.
-        denoiser: module and class that it was ported from.
+        port: the ported denoiser; None if its class is unknown.
+        denoiser: module and class it was ported from.
         reason: why the templates could not compose the package.
         source: the version of vllm-omni.
 
     Raises:
-        PresetError: a preset of the team cannot be used.
+        PresetError: a team preset is invalid.
     """
     facts = Established(request.report, port)
     recording = find_recording(facts, source)
@@ -92,9 +92,9 @@ def build_ported_spec(
     sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
     sections["recording"] = recording.section()
     for name in ("media", "deploy", "lora"):
-        sections[name] = sections.pop(name)  # in the file they stand behind what the package is
+        sections[name] = sections.pop(name)  # placed later in the file, after the sections that describe the package
     sections["target"]["smoke_runner"] = None  # its smoke test asks for a checkpoint, which no CI has
-    sections["cfg"].pop("defaults", None)  # requests bring those of [guidance]
+    sections["cfg"].pop("defaults", None)  # requests carry the values of [guidance]
     for name in ("config_class", "layer_class"):
         del sections["names"][name]
     sections["verify"] = dict(request.preset.sections.get("verify", {}))
@@ -105,10 +105,10 @@ def build_ported_spec(
 def _grade(
     missing: list[Missing], reason: str, request: SpecRequest, port: dict[str, Any], source: UpstreamSource
 ) -> dict[str, Any]:
-    """Complete where nothing is left to write and tests have run what `new` renders, unproven where none has.
+    """Complete if nothing is left to write and tests have run what `new` renders, unproven if they have not.
 
-    What VeRL-Omni alone can carry is nothing to write. Without a port the reason is that of the templates, which could
-    not compose the denoiser either.
+    What only VeRL-Omni can support is not counted as left to write. Without a port, the reason is why the templates
+    could not compose the denoiser.
     """
     needs = list(_needs(missing, request))
     needed: dict[str, Any] = {"needs": needs} if needs else {}
@@ -131,7 +131,7 @@ def _grade(
 
 
 def _needs(missing: list[Missing], request: SpecRequest) -> Iterator[dict[str, str]]:
-    """What VeRL-Omni must carry for it, with its own place where that is known."""
+    """Yield what VeRL-Omni must support for it, with its place in VeRL-Omni if known."""
     for entry in missing:
         place = request.profile.limits.get(entry.limit) if entry.limit is not None else None
         if place is not None:
@@ -145,12 +145,12 @@ def _not_carried(theirs: list[Missing], request: SpecRequest) -> str:
 
 
 def _short(entry: Missing) -> str:
-    """What is missing, without the reason."""
+    """Return what is missing, without the reason."""
     return entry.what.partition(":")[0]
 
 
 def _left(missing: list[Missing]) -> str:
-    """Return what the source does not establish, so that a person has to write it, in a line."""
+    """Return in one line what the source does not establish and a person must write."""
     whats = list(dict.fromkeys(_short(entry) for entry in missing))
     more = f", and {len(whats) - 2} more" if len(whats) > 2 else ""
     return f"left to write: {'; '.join(whats[:2])}{more}"
@@ -200,7 +200,7 @@ def _port(port: Port | None, denoiser: tuple[str, str] | None, source: UpstreamS
 
 
 def _left_out(port: Port) -> list[str]:
-    """A line for each kind of code that runs in inference alone, with its places."""
+    """Return a line for each kind of code that runs only in inference, with its places."""
     places: dict[str, dict[str, list[str]]] = {}
     for gap in port.gaps:
         if gap.left_out is not None:
@@ -216,9 +216,9 @@ def _listed(lines: list[str]) -> str:
 
 
 def _guidance(facts: Established, sent: Mapping[str, float], recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Formula, names and defaults, the recipe's where it says any; what is unknown is None.
+    """Formula, names and defaults, overridden by the recipe's; unknown values are None.
 
-    ``filled`` are scales that a request has even where nobody asks for one: the launch script gives them, too.
+    ``filled`` are scales that every request carries, asked for or not; the launch script sets them, too.
     """
     formula, kind = facts.value("detail.cfg.formula"), facts.guidance_kind
     scales = facts.value("answers.cfg.scales") or {}
@@ -261,7 +261,7 @@ def _guidance(facts: Established, sent: Mapping[str, float], recipe: Mapping[str
 
 
 def _checkpoint(facts: Established) -> dict[str, Any]:
-    """What the loader does with names, for the person who writes the key map."""
+    """How the loader maps names, for the person who writes the key map."""
     return {
         "rules": [],
         "key_map": "unknown",

@@ -1,4 +1,4 @@
-"""Which packages were run: nothing left to write is not enough for `complete`."""
+"""Records which packages were run: having nothing left to write is not enough for `complete`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ RUN = "nothing is left to write, and tests have run both levels of `verify` with
 
 
 def is_proven(request: SpecRequest, source: UpstreamSource, ported: Iterable[str] = ()) -> bool:
-    """Whether `check` and both levels of `verify` were shown to pass on what `new` renders of a pipeline.
+    """Whether `check` and both levels of `verify` passed on the package that `new` renders for a pipeline.
 
     Args:
         request: report and release of verl-omni; only the default release was run.
-        source: the version of vllm-omni; other code under the same version was not run.
-        ported: files that a denoiser was ported from, beside those of the pipeline's folder.
+        source: the version of vllm-omni; modified code under the same version was not run.
+        ported: files a denoiser was ported from, outside the pipeline's folder.
     """
     recorded = proofs().get(request.report.upstream.version or "", {}).get(_key(request))
     if recorded is None or request.profile.name != default_profile().name:
@@ -36,30 +36,30 @@ def is_proven(request: SpecRequest, source: UpstreamSource, ported: Iterable[str
 
 
 def _modules(request: SpecRequest) -> list[str]:
-    """Modules of the pipeline, and of the pipelines above it."""
+    """Modules of the pipeline and of the pipelines it inherits from."""
     return [request.report.upstream.module, *(request.report.value("detail.pipeline.bases") or ())]
 
 
 def _key(request: SpecRequest) -> str:
-    """The name under which a pipeline is recorded: its registry key, and the task where it is not the usual one."""
+    """Return the name under which a pipeline is recorded: its registry key, and the task unless it is the default."""
     key = str(request.report.value("detail.pipeline.registry_key"))
     return key if request.report.task is None else f"{key} {request.report.task}"
 
 
 def digest_of_code(source: UpstreamSource, modules: Iterable[str], ported: Iterable[str] = ()) -> str:
-    """Return the digest of the code that a package was run with: a pipeline's folders, and what is ported.
+    """Return the digest of the code a package was run with: a pipeline's folders, and the ported files.
 
     Args:
         source: the version of vllm-omni.
-        modules: of the pipeline, and of the pipelines above it in other folders.
-        ported: files beside those of the folders.
+        modules: of the pipeline and of the pipelines it inherits from.
+        ported: files outside these folders.
     """
     folders = [module.replace(".", "/").rpartition("/")[0] for module in modules]
     return digest(source, {*(file for folder in folders for file in source.files(f"{folder}/")), *ported})
 
 
 def not_run(request: SpecRequest) -> str:
-    """Return why a package of which nothing is left to write is not complete."""
+    """Return why a package with nothing left to write is not complete."""
     version = request.report.upstream.version or request.report.upstream.label
     return (
         "nothing is left to write but the proof: no test has run `verify --level rollout` with this code of vllm-omni "
@@ -68,21 +68,21 @@ def not_run(request: SpecRequest) -> str:
 
 
 def batches_of(request: SpecRequest) -> dict[str, str]:
-    """Return ``port.batches`` of a proven pipeline whose denoiser was shown to take several samples in one call."""
+    """Return ``port.batches`` of a proven pipeline whose denoiser accepts several samples in one call."""
     found = _table("batches.toml").get(request.report.upstream.version or "", {}).get(_key(request))
     return {} if found is None else {"batches": found}
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What was compared with the real pipeline of a package that VeRL-Omni cannot run yet.
+    """Comparison with the real pipeline, of a package that VeRL-Omni cannot run yet.
 
     Attributes:
-        code: digest of the code that it was.
-        loop: largest difference of what the pipeline makes, with the rollout's step without noise in place of its own,
-            over the largest value.
-        log_prob: largest difference between the log-probs of the rollout in that loop, with noise, and of training.
-        module: as ``loop``, of the ported denoiser's output; None where that was not compared.
+        code: digest of the compared code.
+        loop: largest difference of the pipeline's result, with its own step replaced by the rollout's noise-free step,
+            relative to the largest value.
+        log_prob: largest difference between the rollout's log-probs in that loop, with noise, and those of training.
+        module: as ``loop``, for the ported denoiser's output; None if not compared.
     """
 
     code: str
@@ -92,7 +92,7 @@ class Agreement:
 
 
 def agreements() -> dict[str, dict[str, Agreement]]:
-    """What was compared, by registry key, by the version of vllm-omni; tests measure it again."""
+    """Comparisons by version of vllm-omni and registry key; tests measure them again."""
     return {
         version: {pipeline: Agreement(**values) for pipeline, values in found.items()}
         for version, found in _table("agreements.toml").items()
@@ -100,7 +100,7 @@ def agreements() -> dict[str, dict[str, Agreement]]:
 
 
 def agrees(request: SpecRequest, source: UpstreamSource, ported: Iterable[str]) -> bool:
-    """Whether module and loop of this very code were compared with the real pipeline's."""
+    """Whether module and loop of exactly this code were compared with the real pipeline's."""
     found = agreements().get(request.report.upstream.version or "", {}).get(_key(request))
     whole = found is not None and found.module is not None
     return whole and found is not None and found.code == digest_of_code(source, _modules(request), ported)
@@ -108,14 +108,14 @@ def agrees(request: SpecRequest, source: UpstreamSource, ported: Iterable[str]) 
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured of a proven package; None where it was not.
+    """Measurements of a proven package; None if not measured.
 
     Attributes:
         log_prob: largest difference of log-probs between rollout and training, at level rollout, in float32.
         passed: checks of both levels that passed.
-        skipped: checks that this package has no part in, or that the machine could not run.
-        train_log_prob: that difference in verl-omni's trainer, over all steps.
-        train_steps: how many it took.
+        skipped: checks that do not apply to this package, or that the machine could not run.
+        train_log_prob: the same difference in verl-omni's trainer, over all steps.
+        train_steps: number of these steps.
     """
 
     log_prob: float | None = None
@@ -125,12 +125,12 @@ class Figures:
     train_steps: int | None = None
 
 
-# Machines round differently: by a few spacings of float32 at the log-probs that there are, 6e-8 each.
+# Machines round differently, by a few float32 spacings (6e-8) at these log-probs.
 TOLERANCE = 3e-7
 
 
 def figures() -> dict[str, dict[str, Figures]]:
-    """Figures by registry key, by the version of vllm-omni; ``benchmarks/figures.py`` writes them."""
+    """Figures by version of vllm-omni and registry key; ``benchmarks/figures.py`` writes them."""
     return {
         version: {pipeline: Figures(**values) for pipeline, values in found.items()}
         for version, found in _table("figures.toml").items()
@@ -138,7 +138,7 @@ def figures() -> dict[str, dict[str, Figures]]:
 
 
 def figures_of(checks: Sequence[Mapping[str, Any]]) -> Figures:
-    """Return the figures in the ``checks`` of a report of `verify`, as its JSON has them."""
+    """Return the figures from the ``checks`` in the JSON of `verify`."""
     counted = [check["status"] for check in checks if check["level"] != "train"]
     differences = [
         check["value"]
@@ -157,7 +157,7 @@ def figures_of(checks: Sequence[Mapping[str, Any]]) -> Figures:
 
 
 def proofs() -> dict[str, dict[str, str]]:
-    """Digests of the code that was run, by registry key, by the version of vllm-omni; a test runs each."""
+    """Digests of the code that was run, by version of vllm-omni and registry key; a test runs each."""
     return _table("proven.toml")
 
 

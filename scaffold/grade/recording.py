@@ -19,19 +19,19 @@ ATTRIBUTE, CONSTRUCTED, UPDATE = "attribute", "constructed", "update"
 
 @dataclass(frozen=True)
 class Recording:
-    """What the adapter does to step in place of the pipeline's scheduler.
+    """How the adapter's step replaces the pipeline's.
 
     Attributes:
-        kind: ``attribute``: the pipeline holds its scheduler under a name, and the adapter answers to it.
-            ``constructed``: a method makes the scheduler, and the adapter overrides it. ``update``: the statements of
-            the loop that make the next sample are replaced. None: none of these is established.
-        attribute: the name.
-        differences: whether the loop gives each step the difference of the noise levels, and holds no scheduler that
-            would know it.
-        single: whether the latents that are stepped have no batch dimension.
-        ported: ``method``, ``text``, ``names`` and ``location`` of the method; of an update also what
-            `scaffold.grade.replaced_update` says.
-        calls: whether the denoiser's calls can be recorded and made again in training.
+        kind: ``attribute``: the pipeline holds its scheduler in an attribute, which the adapter replaces.
+            ``constructed``: a method builds the scheduler, and the adapter overrides it. ``update``: the statements of
+            the loop that compute the next sample are replaced. None: none of these is established.
+        attribute: its name.
+        differences: whether the loop passes each step the difference of the noise levels, and holds no scheduler that
+            knows it.
+        single: whether the latents of a step have no batch dimension.
+        ported: ``method``, ``text``, ``names`` and ``location`` of the method; for an update also the values of
+            `scaffold.grade.replaced_update`.
+        calls: whether the denoiser's calls can be recorded and repeated in training.
     """
 
     kind: str | None = None
@@ -49,7 +49,7 @@ class Recording:
 
 
 def find_recording(facts: Established, source: UpstreamSource | None = None) -> Recording:
-    """Return what is established of a pipeline.
+    """Return how a pipeline's steps are replaced.
 
     A step that takes more than a scheduler's usual arguments (times of each token, a difference of times), and an
     update that the loop writes out, are replaced together with the statements that belong to them.
@@ -83,9 +83,9 @@ def find_recording(facts: Established, source: UpstreamSource | None = None) -> 
 
 
 def _calls(facts: Established, source: UpstreamSource | None) -> bool:
-    """Whether the loop calls the ported denoiser, and what it gives it is all that it is given.
+    """Whether the loop calls the ported denoiser, and the arguments are its only inputs.
 
-    What a denoiser reads from the engine's context is not an argument: its calls alone would not say what it was given.
+    Values a denoiser reads from the engine's context are not arguments: recorded calls would lack them.
     """
     port = facts.port
     if port is None or not port.inputs or port.assumptions:
@@ -96,7 +96,7 @@ def _calls(facts: Established, source: UpstreamSource | None) -> bool:
 
 
 def _told_differences(facts: Established, arguments: set[str]) -> bool:
-    """Whether the pipeline has an attribute for a scheduler, none in it, and tells one how far a step goes."""
+    """Whether the pipeline has an empty scheduler attribute and passes each step its size."""
     empty = facts.report.fact("answers.scheduler.class")
     return (
         arguments == NEEDED | {"dt"}
@@ -109,7 +109,7 @@ def _told_differences(facts: Established, arguments: set[str]) -> bool:
 
 
 def _ported(facts: Established) -> dict[str, Any] | None:
-    """The method that makes the scheduler, with a scheduler of ours that follows it in its place."""
+    """Return the method that builds the scheduler, changed to build one of ours that follows it."""
     from scaffold.port.method import port_method
 
     made, text = facts.value("detail.construction.statement"), facts.value("detail.construction.method")

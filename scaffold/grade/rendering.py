@@ -1,4 +1,4 @@
-"""Rendering of a partial package: what its spec must be, and the text of the ported denoiser."""
+"""Rendering of a partial package: validation of its spec, and the text of the ported denoiser."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
 
 
-# Expressions that a spec may bring into a rendered package: arithmetic over a few names and nothing else.
+# Expressions a spec may bring into a rendered package: only arithmetic over a few names.
 
 NAMES = frozenset({"num_inference_steps", "latent_size", "model_path", "scheduler", "step", "np", "torch", "math"})
 CALLS = frozenset({"setting", "max", "min", "round", "abs"})
@@ -40,12 +40,12 @@ _NODES = (
 
 
 def is_plain(text: object) -> bool:
-    """Tell whether a text is an expression that only computes numbers from what rendered code has."""
+    """Whether a text is an expression that only computes numbers from names in the rendered code."""
     return _holds_only(text, _allowed)
 
 
 def is_guidance(text: object, settings: set[object]) -> bool:
-    """Tell whether a text only combines predictions, with norms and with settings of those names."""
+    """Whether a text only combines predictions, with norms and with settings of these names."""
     return _holds_only(text, lambda node: _combines(node, settings))
 
 
@@ -172,7 +172,7 @@ def _require_levels(spec: IntegrationSpec, require: Callable[[str, bool, str], N
 
 
 def ported_text(spec: IntegrationSpec, port: Port | None) -> str | None:
-    """Return the module of the ported denoiser; None where the spec has none.
+    """Return the module of the ported denoiser; None if the spec has none.
 
     Raises:
         ScaffoldError: it has to be ported again, and the recorded version of vllm-omni cannot be had.
@@ -185,7 +185,7 @@ def ported_text(spec: IntegrationSpec, port: Port | None) -> str | None:
 
 
 def scheduler_text(spec: IntegrationSpec, port: Port | None) -> str | None:
-    """Return the module of the ported scheduler class, as far as its schedule needs it; None where the spec has none.
+    """Return the module of the ported scheduler class, pruned to its schedule; None if the spec has none.
 
     Raises:
         ScaffoldError: it has to be ported again, and the recorded version of vllm-omni cannot be had.
@@ -199,10 +199,10 @@ def scheduler_text(spec: IntegrationSpec, port: Port | None) -> str | None:
 
 
 def ported_again(spec: IntegrationSpec) -> Port:
-    """Return the denoiser of a ported package, from the recorded version.
+    """Return the denoiser of a ported package, ported again from the recorded version.
 
     Raises:
-        ScaffoldError: that version cannot be had, or has no such denoiser.
+        ScaffoldError: that version is not available, or has no such denoiser.
     """
     source = origin_of(spec)
     pipeline = f"{spec.value('upstream.module')}:{spec.value('upstream.class')}"

@@ -1,4 +1,4 @@
-"""Where the function stands that updates the sample, and how the rollout adapter puts its own in its place."""
+"""Finds the function that updates the sample, and how the rollout adapter replaces it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
 
 PIPELINE, MODULE, FUNCTION = "pipeline", "module", "function"
-# The rollout adapter has these methods itself, and each calls the pipeline's.
+# Methods the rollout adapter defines itself; each calls the pipeline's.
 _ADAPTER = frozenset({"__init__", "load_weights", "map_lora_update_to_engine"})
 
 
 def replaced_update(facts: Established, source: UpstreamSource) -> dict[str, Any] | str:
-    """Return the function with a step of ours in place of the update and how the pipeline comes to it, or why not.
+    """Return the function with the update replaced by our step, and how the adapter installs it, or why it cannot.
 
     ``holder`` is ``pipeline``: a method of the pipeline or of a class that it inherits from; the adapter overrides it,
     or calls it in place of the pipeline's ``forward``. ``module``: a method of another class, ``class`` of ``module``;
-    the adapter binds it on the instance that the pipeline holds. ``function``: the pipeline calls it by the global name
-    ``function`` of ``module``, where the adapter puts its own while a request runs.
+    the adapter binds it on the pipeline's instance. ``function``: the pipeline calls the global name ``function`` of
+    ``module``, which the adapter replaces while a request runs.
     """
     from scaffold.port.region import port_region
 
@@ -59,7 +59,7 @@ def replaced_update(facts: Established, source: UpstreamSource) -> dict[str, Any
 
 
 def is_own_loop(facts: Established, source: UpstreamSource) -> bool:
-    """Whether the denoising loop stands in the pipeline's class, or in one that it inherits from."""
+    """Whether the denoising loop is in the pipeline's class or in one that it inherits from."""
     from scaffold.port.building import owners_of
     from scaffold.port.held import pipeline_class
 
@@ -91,7 +91,7 @@ def _holder(
             return None
         overridden, _ = next(methods_named(family, function))
         return {"holder": PIPELINE} if (overridden.info.name, overridden.node.name) == own else None
-    # Only a module of torch is among those that the pipeline's ``modules()`` yields.
+    # The pipeline's ``modules()`` yields only torch modules.
     bases = (ast.unparse(base).rpartition(".")[2] for entry in owners_of(graph, own) for base in entry.node.bases)
     is_module = any(base in ("Module", "PreTrainedModel") for base in bases)
     return {"holder": MODULE, "module": module, "class": owner} if is_module else None

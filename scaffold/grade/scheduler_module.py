@@ -1,4 +1,4 @@
-"""The pipeline's scheduler class as a module of the package: what its schedule needs, and no more."""
+"""The pipeline's scheduler class as a module of the package, pruned to its schedule."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scaffold.source.syntax import is_docstring, walk_tree
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
 
-# Libraries that the trainer has anyway. What else a class imports serves variants that few checkpoints ask for.
+# Libraries the trainer always has. Other imports of a scheduler class serve rarely used variants.
 PRESENT = frozenset({"numpy", "torch", "diffusers"})
 
 
 def port_scheduler(source: UpstreamSource, module: str, name: str) -> str:
-    """Return a scheduler class of the source as a module of its own, pruned to what ``set_timesteps`` leads to.
+    """Return a scheduler class of the source as a module of its own, pruned to what ``set_timesteps`` uses.
 
     Raises:
         ScaffoldError: there is no such class.
@@ -27,7 +27,7 @@ def port_scheduler(source: UpstreamSource, module: str, name: str) -> str:
 
 
 def late_imports(text: str) -> str:
-    """Move imports of libraries that may be absent into the functions that use them."""
+    """Move imports of optional libraries into the functions that use them."""
     tree = ast.parse(text)
     lines = text.splitlines()
     added: dict[int, list[str]] = {}
@@ -52,7 +52,7 @@ def late_imports(text: str) -> str:
 
 
 def _modules(function: ast.FunctionDef, library: str) -> list[str]:
-    """The modules of a library that a function uses: ``library.part`` where it calls ``library.part.name``."""
+    """Return the modules of a library that a function uses: ``library.part`` for a call of ``library.part.name``."""
     modules = {
         f"{library}.{node.value.attr}"
         for node in walk_tree(function)

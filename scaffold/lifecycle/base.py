@@ -1,8 +1,8 @@
-"""What a file was when it was rendered, proved by the SHA-256 that ``scaffold.lock.toml`` has.
+"""Finds the content a file was rendered with, proved by the SHA-256 in ``scaffold.lock.toml``.
 
-Asked in turn, until one has that digest: the file itself, what the recorded spec renders, what git's history holds
-for the path, and what a spec made from the recorded version of vllm-omni renders (a person may have edited the spec
-since). Nothing is taken for the base because it looks like it.
+Candidates are tried in this order until one has that digest: the file itself, the rendering of the recorded spec, the
+path's history in git, and the rendering of a spec made again from the recorded version of vllm-omni (a person may have
+edited the spec since). Similar content is never accepted as the base.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class Bases:
     """Finds the base of each recorded file of a package."""
 
     def __init__(self, package: ScaffoldedPackage, derived: Callable[[], Graded] | None = None) -> None:
-        """``derived`` makes the spec of the recorded version again; it is called only when all else has failed."""
+        """``derived`` makes the spec of the recorded version again; it is called only if all other candidates fail."""
         self._package = package
         self._derived = derived
 
     def find(self, path: str, state: FileState | None) -> bytes | None:
-        """Return the content that ``path`` was rendered with; None where nothing proves to be it.
+        """Return the content ``path`` was rendered with, or None if no candidate has its digest.
 
         Args:
             path: a recorded path.
-            state: what stands there now.
+            state: what is there now.
         """
         digest = self._package.spec.files[path]
         if state is not None and state.content_sha256 == digest:
@@ -67,7 +67,7 @@ class Bases:
         try:
             found = self._derived()
         except ScaffoldError:
-            return {}  # the old vllm-omni cannot be had; there are other candidates
+            return {}  # the old vllm-omni is not available; other candidates remain
         derived, spec = found.spec, self._package.spec
         sections = {name: dict(values) for name, values in spec.sections.items()}
         for key, origin in spec.provenance.items():

@@ -1,7 +1,7 @@
-"""What an update changes, by value: from what to what, and in which files.
+"""The values an update changes: old value, new value, and the files that show it.
 
-The old values are those that the lock recorded at the last rendering. Which files a value shows in is found by
-rendering the new package with that one value put back.
+The old values are those the lock recorded at the last rendering. The files that show a value are found by rendering the
+new package with that one value put back.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class ChangedValue:
     """One value.
 
     Attributes:
-        key: ``section.key``, with the row behind it where that is a table.
+        key: ``section.key``; of a table, followed by the row.
         old: what was rendered last; None for nothing.
         new: what is rendered now; None for nothing.
-        files: paths whose rendered text changes with it; None where it cannot be told from other values.
+        files: paths whose rendered text changes with it; None if other values change the same text.
     """
 
     key: str
@@ -51,20 +51,20 @@ class ChangedValue:
         return ", ".join(dict.fromkeys(path.rpartition("/")[2] for path in self.files or ()))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as ``update --format json`` has it; ``files`` is null where it cannot be told."""
+        """Return the entry of ``update --format json``; ``files`` is null if it is unknown."""
         return {"key": self.key, "old": self.old, "new": self.new, "files": self.files and list(self.files)}
 
 
 def changed_values(
     before: Mapping[str, Mapping[str, Any]], after: IntegrationSpec, files: Files, render: Render
 ) -> tuple[ChangedValue, ...]:
-    """Return what differs and shows in a file, or is a knob.
+    """Return the values that differ and either show in a file or are knobs.
 
     Args:
-        before: sections of values as they were rendered last.
+        before: sections of values of the last rendering.
         after: the spec that is rendered now.
         files: what it renders.
-        render: renders a spec like that one.
+        render: renders a spec.
     """
     there = sorted(
         {
@@ -92,7 +92,7 @@ def changed_values(
 
 
 def _rows(old: Any, new: Any) -> Iterator[tuple[str | None, Any, Any]]:
-    """Yield what differs: of two tables each row, of anything else the value, without a row."""
+    """Yield the differences: row by row for two tables, else the value with no row."""
     if comparable(old) == comparable(new):
         return
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
@@ -110,7 +110,7 @@ def _differing(
     try:
         other = render(replace(spec, sections=sections))
     except ScaffoldError:
-        return None  # the old value does not go with the other new ones
+        return None  # the old value is invalid beside the new ones
     return tuple(path for path in sorted({*files, *other}) if files.get(path) != other.get(path))
 
 

@@ -1,4 +1,4 @@
-"""The spec that the tool would make of a pipeline now, with the names and the checkpoint of a recorded one."""
+"""Makes the spec of a pipeline again, with the names and the checkpoint of a recorded spec."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
 
 
-# The headers of the checkpoint that a spec was made from, as far as the spec tells.
+# Reconstructs, from a spec, the headers of the checkpoint it was made from.
 #
 # A spec names every parameter of the training module with its shape, and the rules by which checkpoint keys become
-# parameters. Taken backwards they give the keys that the module is filled from: all that making the spec again needs.
+# parameters. Applied in reverse, the rules give the checkpoint keys, which is all that is needed to make the spec
+# again.
 
 ROOT_CONFIG = "config.json"
 _SOURCE = "the checkpoint of scaffold.toml"
@@ -39,11 +40,11 @@ _LATENTS = {"channels": "latent_channel", "downsample": "vae_downsample", "patch
 
 
 def headers_of(spec: IntegrationSpec, report: Report) -> CheckpointHeaders:
-    """Return headers and configurations that give the sizes of ``spec`` again.
+    """Return headers and configurations from which the sizes of ``spec`` can be read again.
 
     Args:
         spec: the recorded spec.
-        report: the pipeline as it is now; it says which files it reads the sizes from.
+        report: the pipeline as it is now, with the files it reads the sizes from.
     """
     context = spec.context()
     key_map = KeyMap.from_data(context["checkpoint"]["rules"])
@@ -61,7 +62,7 @@ def _configs(spec: IntegrationSpec, report: Report) -> dict[str, Any]:
     root: dict[str, Any] = {}
     paths = {entry["field"]: entry["path"] for entry in spec.value("checkpoint.root_config") or []}
     for key, field in _LATENTS.items():
-        # What the recorded value was read from is what must speak again.
+        # A value that was read from the configuration must be read from it again.
         if spec.provenance.get(f"latents.{key}", "").startswith("configuration") and paths.get(field):
             _put(root, paths[field], spec.value(f"latents.{key}"))
     names = {str(spec.value("architecture.config_file"))}
@@ -86,15 +87,15 @@ def derive(
     ported: Graded | None = None,
     team: Team | None = None,
 ) -> Graded:
-    """Return the spec of a report for a recorded package; of a ported package with its port.
+    """Return the spec of a report for a recorded package; for a ported package, also its port.
 
     Args:
         recorded: the package's spec.
-        report: the pipeline, read from ``source``; single facts of it may have been altered since.
+        report: the pipeline, read from ``source``; the caller may have altered some of its facts.
         profile: the release of verl-omni to write for.
         source: the version of vllm-omni that a denoiser is ported from.
-        ported: what this function returned for the report as it was read; its port is not made again.
-        team: whose presets go before the packaged ones.
+        ported: the result of this function for the unaltered report; its port is reused.
+        team: presets that take precedence over the packaged ones.
 
     Raises:
         ScaffoldError: the pipeline and the recorded checkpoint do not go together.
@@ -105,7 +106,7 @@ def derive(
     request = SpecRequest(report, names, profile, team=team or PACKAGED)
     if is_ported(recorded):
         return specify(request, source, ported)
-    # What was made from a packaged manifest is made from it again.
+    # A spec made from a packaged manifest is made from that manifest again.
     packaged = recorded.provenance.get("architecture.hidden_size") == f"manifest {request.preset.manifest}"
     headers = None if packaged else headers_of(recorded, report)
     return compose(replace(request, headers=headers), source)

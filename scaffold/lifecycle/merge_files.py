@@ -1,4 +1,4 @@
-"""The rendered files of a package, merged with what a person made of the earlier ones."""
+"""Merges the newly rendered files of a package with a person's edits of the earlier ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scaffold.lifecycle.base import Bases
 
 
-# Three texts become one, by git's own merge.
+# Three-way merge of texts, by git.
 
 OPEN, CLOSE = b"<<<<<<< ", b">>>>>>> "
 _MANY = 128
@@ -35,13 +35,13 @@ class MergedText:
 
 
 def merge_text(mine: bytes, base: bytes, new: bytes, *, labels: tuple[str, str, str]) -> MergedText:
-    """Merge ``new`` into ``mine``, both of which come from ``base``; an empty base gives a merge of two.
+    """Merge ``new`` into ``mine``, both derived from ``base``; with an empty base, a two-way merge.
 
     Args:
         mine: what is on disk.
         base: what was rendered before.
         new: what is rendered now.
-        labels: what conflict markers call the three.
+        labels: names of the three in conflict markers.
 
     Raises:
         ScaffoldError: there is no git, or it refuses, as it does for binary content.
@@ -50,7 +50,8 @@ def merge_text(mine: bytes, base: bytes, new: bytes, *, labels: tuple[str, str, 
         for file, content in (("mine", mine), ("base", base), ("new", new)):
             (folder / file).write_bytes(content)
         options = [word for label in labels for word in ("-L", label)]
-        # No configuration is read: the user's may ask for another style, and the folder may lie in a repository.
+        # Git's configuration is not read: the user's may set another conflict style, and the folder may be in a
+        # repository.
         variables = {"GIT_CEILING_DIRECTORIES": str(folder.resolve().parent)}
         try:
             done = git.call("merge-file", "-p", *options, "mine", "base", "new", cwd=folder, variables=variables)
@@ -74,14 +75,14 @@ SIMILAR = 0.6
 
 @dataclass
 class FileMerge:
-    """Planned changes of the rendered files, and the paths at which a person must decide.
+    """Planned changes of the rendered files, and the paths a person must decide on.
 
     Attributes:
         changes: one for each path.
         marked: paths with conflict markers.
-        broken: Python files that merged without conflict and do not parse any more.
+        broken: Python files that merged without conflict but no longer parse.
         kept: edited files that are no longer rendered, and deleted ones that are rendered differently now.
-        merged: edited files into which the new state went without conflict.
+        merged: edited files into which the new state merged without conflict.
     """
 
     changes: list[PlannedChange] = field(default_factory=list)
@@ -104,11 +105,11 @@ def merge_files(
 
     Args:
         recorded: path to digest of each file as it was last rendered.
-        there: what stands at each recorded and each new path.
+        there: what is at each recorded and each new path.
         new: what is rendered now.
-        bases: finds what an edited file was.
-        labels: what conflict markers call the file on disk, its base and the new state.
-        force: an edited file without a base is merged without one, and a file in the way is overwritten.
+        bases: finds the rendered content of an edited file.
+        labels: names of the file on disk, its base and the new state in conflict markers.
+        force: merge an edited file without a base, and overwrite a file in the way.
     """
     result = FileMerge()
     on_disk, there = there, {path: plain(state) for path, state in there.items()}
@@ -134,7 +135,7 @@ def merge_files(
 
 
 def _gone(result: FileMerge, path: str, state: FileState | None, digest: str) -> None:
-    """A file that is no longer rendered goes, unless somebody has edited it."""
+    """Plan to delete a file that is no longer rendered, unless it was edited."""
     if state is None:
         return
     if state.content_sha256 == digest:
@@ -162,7 +163,7 @@ def _merge(
 ) -> None:
     origin, digest = source
     if mine is None:
-        # Deleted by hand: it stays away, and is worth a word where it would look different now.
+        # Deleted by hand: it is not written again, and is reported if its rendering has changed.
         if new.content_sha256 != digest:
             result.kept.append(path)
             result.changes.append(PlannedChange(path, None, None, note="deleted here, rendered differently now"))
@@ -198,9 +199,9 @@ def _merge(
 def _renames(
     recorded: Mapping[str, str], there: Mapping[str, FileState | None], new: Mapping[str, FileState], bases: Bases
 ) -> dict[str, str]:
-    """Return old path to new path of the edited files that are rendered elsewhere now.
+    """Return old path to new path of the edited files whose rendering moved.
 
-    An unedited one needs no care: it goes at the one place and comes at the other.
+    An unedited file is simply deleted at the old path and written at the new one.
     """
     added = [path for path in new if path not in recorded and there[path] is None and not new[path].link]
     found: dict[str, str] = {}
@@ -232,5 +233,5 @@ def _parses(content: bytes) -> bool:
 
 
 def unresolved(there: Mapping[str, FileState | None]) -> list[str]:
-    """Return the paths in which an earlier merge left conflict markers."""
+    """Return the paths that still hold conflict markers of an earlier merge."""
     return sorted(path for path, state in there.items() if state and not state.link and has_markers(state.content))

@@ -1,4 +1,4 @@
-"""Three specs become one: what the tool made of the old version, of the new one, and what is in ``scaffold.toml``."""
+"""Three-way merge of specs: the tool's for the old version, its for the new one, and ``scaffold.toml``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scaffold.spec.sections.docs import CLOCK
 if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
 
-# The tool and the target say these themselves; a recorded value is never a person's wish.
+# The tool and the target set these; a recorded value is never a person's edit.
 TAKEN = ("tool.", "target.", "upstream.version")
-# Origins of values that are made again without the checkpoint; of the others a spec keeps too little for that.
+# Origins of values that can be made again without the checkpoint.
 REPRODUCED = ("fact ", "facts ", "preset ", "default of ", "contract profile ", "schedule.steps less")
 # Origins of values that stay as they are.
 OWN = ("flag ", CLOCK)
@@ -22,13 +22,13 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class SpecConflict:
-    """A value that a person changed and that would be another one now, too.
+    """A value that both a person and the new version changed.
 
     Attributes:
         key: ``section.key``.
         mine: the person's value.
-        old: what this version of the tool makes of the old vllm-omni.
-        new: what it makes of the new one; where that is ``old``, the tool itself has changed.
+        old: the value this version of the tool makes from the old vllm-omni.
+        new: its value for the new vllm-omni; if equal to ``old``, the tool itself changed.
     """
 
     key: str
@@ -48,8 +48,8 @@ class MergedSpec:
 
     Attributes:
         spec: the merged spec.
-        conflicts: what a person and the tool or upstream both changed.
-        followed: ``section.key`` of values that nobody touched and that a newer tool or preset sets differently.
+        conflicts: values changed both by a person and by the tool or upstream.
+        followed: ``section.key`` of unedited values that a newer tool or preset sets differently.
     """
 
     spec: IntegrationSpec
@@ -60,17 +60,17 @@ class MergedSpec:
 def merge_specs(
     recorded: IntegrationSpec, old: IntegrationSpec, new: IntegrationSpec, *, upstream_only: bool = False
 ) -> MergedSpec:
-    """Carry what changed since ``recorded`` was rendered over to it, value by value.
+    """Apply to ``recorded`` the changes since it was rendered, value by value.
 
-    What a person changed is told by the recorded digests of the values that the tool gave. A spec without them is
-    compared with ``old``; then a newer preset cannot be told from a person's wish, and the value stays.
-    Provenance is that of ``new`` wherever its value is taken or the same.
+    A person's edits are recognized by the recorded digests of the tool's values. A spec without digests is compared
+    with ``old``; then a newer preset cannot be told from an edit, and the value stays. Provenance is taken from ``new``
+    if its value is taken or equal.
 
     Args:
         recorded: what is in ``scaffold.toml``.
-        old: what this version of the tool makes of the vllm-omni that it was rendered from.
-        new: what it makes of the one to go to.
-        upstream_only: carry over what differs between ``old`` and ``new`` alone, and nothing that the tool changed.
+        old: the spec this version of the tool makes from the vllm-omni it was rendered from.
+        new: the spec it makes from the vllm-omni to update to.
+        upstream_only: apply only the differences between ``old`` and ``new``, not the tool's own changes.
     """
     sections: dict[str, dict[str, Any]] = {}
     provenance: dict[str, str] = {}
@@ -112,9 +112,9 @@ def merge_specs(
 
 
 def _reproduced(recorded: IntegrationSpec, name: str) -> bool:
-    """Whether the tool can make the value again from what the spec keeps.
+    """Whether the tool can make the value again from the spec alone.
 
-    What was made from a packaged manifest is made from it again, and a value without an origin is a new one.
+    A value from a packaged manifest can be made again; a value without an origin is new.
     """
     origin = recorded.provenance.get(name)
     packaged = recorded.provenance.get("architecture.hidden_size", "").startswith("manifest ")
@@ -128,7 +128,7 @@ def _digest(value: Any) -> str | None:
 def _origin(
     name: str, recorded: IntegrationSpec, old: IntegrationSpec, new: IntegrationSpec, *, changed: bool
 ) -> str | None:
-    """Return where a value comes from: what is cited of the old version is cited of the new one."""
+    """Return the origin of a value, with citations of the old version replaced by those of the new one."""
     before, now = recorded.provenance.get(name), new.provenance.get(name)
     if now is not None and (changed or before is None or before == old.provenance.get(name) or now.startswith("fact")):
         return now

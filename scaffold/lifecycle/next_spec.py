@@ -1,4 +1,4 @@
-"""The spec that a package shall be rendered from next."""
+"""The spec from which a package is rendered next."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NextSpec:
-    """The spec, lines for the user about how it came to be, and what was read for it, if anything.
+    """The spec, notes for the user on how it was made, and the sources it was made from, if any.
 
     Attributes:
         sources: the older and the newer version.
@@ -48,11 +48,11 @@ class NextSpec:
 
 
 def edited_spec(package: ScaffoldedPackage, *, allowed: bool = False) -> NextSpec:
-    """Return ``scaffold.toml`` as it is on disk, made by this version of the tool.
+    """Return ``scaffold.toml`` as it is on disk, labelled with this version of the tool.
 
     Args:
         package: what is rendered again.
-        allowed: it may be for another vllm-omni than the checkout pins.
+        allowed: the spec may be for another vllm-omni than the checkout pins.
 
     Raises:
         ScaffoldError: a value cannot be rendered.
@@ -77,15 +77,15 @@ def upstream_spec(
     Args:
         package: what is updated.
         vllm_omni: version, wheel or folder to go to; by default the checkout's pin, else the recorded version.
-        base: the version, wheel or folder that the package was rendered from, where the recorded one cannot be had.
+        base: the version, wheel or folder the package was rendered from, if the recorded one is not available.
         force: a value that a person edited stays although it changed upstream.
         allowed: the version may be another than the checkout pins.
 
     Raises:
-        ScaffoldError: a version cannot be had.
+        ScaffoldError: a version is not available.
         RefusedError: the new version cannot be integrated this way.
-        ConflictError: a person edited a value that changed upstream too; the version is an older one that nobody
-            named, or not the one that the checkout pins.
+        ConflictError: a person edited a value that also changed upstream, or the version is older without being named,
+            or is not the one the checkout pins.
     """
     pin = package.checkout.vllm_omni_pin if package.checkout is not None else None
     recorded = recorded_version(package.spec)
@@ -117,7 +117,7 @@ def upstream_spec(
 
 
 def _refuse_older(package: ScaffoldedPackage, recorded: str | None, version: str | None, why: str) -> None:
-    """A package goes back only where the older version is asked for by its name."""
+    """Refuse an older version that the user did not name."""
     older = is_older(version, recorded)
     if older is False:
         return
@@ -139,13 +139,13 @@ def _other_pin(package: ScaffoldedPackage, version: str | None, allowed: bool, n
 
 
 def recorded_version(spec: IntegrationSpec) -> str | None:
-    """Return the version that a spec was made from; None where that was a folder without one."""
+    """Return the version a spec was made from, or None if that was a folder without a version."""
     version = str(spec.value("upstream.version"))
     return None if version.startswith("from ") else version
 
 
 def successor(spec: IntegrationSpec, selector: str | None) -> UpstreamSource:
-    """Return the version that a package goes to; a pipeline beside vllm-omni is there as it is installed now.
+    """Return the version to update a package to; a pipeline outside vllm-omni is read as it is installed now.
 
     Args:
         spec: the package's.
@@ -161,7 +161,7 @@ def successor(spec: IntegrationSpec, selector: str | None) -> UpstreamSource:
 
 
 def is_beside(spec: IntegrationSpec) -> bool:
-    """Whether the pipeline lies in a package of its own beside vllm-omni."""
+    """Whether the pipeline is in a package other than vllm-omni."""
     return str(spec.value("upstream.module")).partition(".")[0] != "vllm_omni"
 
 
@@ -169,7 +169,7 @@ def recorded_source(spec: IntegrationSpec, base: str | None = None) -> UpstreamS
     """Return the version that the spec was made from.
 
     Raises:
-        ScaffoldError: that version cannot be had, or holds other code than a denoiser was ported from.
+        ScaffoldError: that version is not available, or its code differs from what the denoiser was ported from.
     """
     recorded = recorded_version(spec)
     if base is None and recorded is None:
@@ -183,7 +183,7 @@ def recorded_source(spec: IntegrationSpec, base: str | None = None) -> UpstreamS
 
 
 def read(spec: IntegrationSpec, source: UpstreamSource) -> Report:
-    """Inspect the spec's pipeline in some version.
+    """Inspect the spec's pipeline in a version.
 
     Raises:
         ScaffoldError: it has no such pipeline.

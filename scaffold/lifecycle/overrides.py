@@ -1,4 +1,4 @@
-"""Presets of a team that a package was rendered with: whether they are there."""
+"""Checks that the team presets a package was rendered with are present."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def require_overrides(package: ScaffoldedPackage) -> None:
-    """Check that what the package was rendered with is there: rendering without it would take a team's values back.
+    """Check that the package's team presets are present: rendering without them would revert the team's values.
 
     Raises:
         ConflictError: names what is missing.

@@ -1,4 +1,4 @@
-"""A rendered package on disk: where it is, the spec it was rendered from, what it was wired into."""
+"""A rendered package on disk: its place, its spec, and the files it was wired into."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PIPELINES = "verl_omni/pipelines"
 REGISTRY = f"{PIPELINES}/__init__.py"
-# Without these a package cannot be found in its tree, nor be unwired.
+# Values needed to find a package in its tree and to undo its edits.
 NEEDED = ("names.model", "names.package", "names.prefix", "target.profile", "upstream.version")
 
 
@@ -46,7 +46,7 @@ class ScaffoldedPackage:
         root: the checkout, or the folder given to ``--out``.
         stored: its ``scaffold.toml`` and ``scaffold.lock.toml``.
         checkout: the checkout, or None for a folder of its own.
-        team: presets that go before the packaged ones in its tree.
+        team: presets of its tree, which take precedence over the packaged ones.
     """
 
     root: Path
@@ -56,17 +56,18 @@ class ScaffoldedPackage:
 
     @classmethod
     def open(cls, given: str | Path, *, preset: Path | None = None, packaged: bool = False) -> ScaffoldedPackage:
-        """Open a package by its folder, its ``scaffold.toml``, or the tree that holds it alone.
+        """Open a package by its folder, its ``scaffold.toml``, or a tree that holds only this package.
 
-        What an interrupted run left is not looked at here; see `recover`.
+        Leftovers of an interrupted run are handled by `recover`, not here.
 
         Args:
-            given: what is opened.
-            preset: file of a preset that goes before all others.
-            packaged: leave out presets and templates of the tree and of the user.
+            given: the path to open.
+            preset: file of a preset that takes precedence over all others.
+            packaged: ignore presets and templates of the tree and of the user.
 
         Raises:
-            ScaffoldError: nothing there that ``new`` wrote, more than one package, or a spec that is not its folder's.
+            ScaffoldError: ``new`` wrote nothing there, there is more than one package, or the spec is of another
+                folder.
         """
         folder = _find(_named(given))
         root = folder.parents[2]
@@ -95,7 +96,7 @@ class ScaffoldedPackage:
 
     @property
     def spec(self) -> IntegrationSpec:
-        """What it was rendered from, and what was recorded of it."""
+        """The spec it was rendered from, with what was recorded at the time."""
         return self.stored.spec
 
     @property
@@ -105,15 +106,15 @@ class ScaffoldedPackage:
 
     @cached_property
     def own_paths(self) -> frozenset[str]:
-        """Every path at which the templates put a file of a package of this name; a spec may list anything."""
+        """Every path the templates render for a package of this name; the list in a spec is not trusted."""
         names = self.spec.sections["names"]
         return template_paths(str(names["model"]), str(names["package"]))
 
     @property
     def files(self) -> Mapping[str, str]:
-        """Path to recorded digest of the files that are the package's, those of the runtime that it shares included.
+        """Path to recorded digest of the package's files, including the shared runtime.
 
-        Another package may have brought a newer runtime: its digest is the recorded one then.
+        If another package has written a newer runtime, its digest counts.
         """
         own = {path: digest for path, digest in self.spec.files.items() if path in self.own_paths}
         shared = {path: digest for path, digest in self.spec.files.items() if is_runtime(path)}
@@ -138,7 +139,7 @@ class ScaffoldedPackage:
     def profile(self) -> ContractProfile:
         """The contract profile that the package was rendered for, as the spec recorded it."""
         profile, target = profile_by_name(str(self.spec.value("target.profile"))), self.spec.sections["target"]
-        # Paths with the model's name in them stay the profile's; all else is what the checkout really showed.
+        # Paths with the model's name in them stay the profile's; all else is what the checkout showed.
         own = {field.name for field in fields(profile)} - {"example_readme", "docs_link"}
         seen: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in target.items() if key in own
@@ -149,7 +150,7 @@ class ScaffoldedPackage:
         """Return the edits of the target's own files that ``new`` made for the recorded files.
 
         Raises:
-            ScaffoldError: the lock lacks a value that they are made of.
+            ScaffoldError: the lock lacks a value the edits are made from.
         """
         # Only links are rendered below docs/; where they lead does not matter here.
         files: Mapping[str, RenderedFile] = {
@@ -166,7 +167,7 @@ class ScaffoldedPackage:
 def recover_around(given: str | Path, *, dry: bool = False) -> None:
     """Call `recover_aloud` for the tree of a package.
 
-    A run that was killed may have taken the package itself away, so that the tree is looked for by its shape.
+    A killed run may have removed the package itself, so the tree is recognized by its shape.
     """
     path = _real(_named(given))
     for candidate in (path, *path.parents):
@@ -176,7 +177,7 @@ def recover_around(given: str | Path, *, dry: bool = False) -> None:
 
 
 def _require_names(spec: IntegrationSpec, shown: str) -> None:
-    """Names become paths: of a package's own, never of its neighbour's."""
+    """Require names that are safe in paths: they must not lead into another package."""
     model, package, algorithm = (str(spec.value(f"names.{key}")) for key in ("model", "package", "algorithm"))
     try:
         validate_model(model)
@@ -198,7 +199,7 @@ def _named(given: str | Path) -> Path:
 
 
 def _real(given: Path) -> Path:
-    """Return the folder that is meant, without links and ``..``; a ``scaffold.toml`` may itself be a link."""
+    """Return the resolved folder of a package; ``scaffold.toml`` may itself be a link."""
     return Path(os.path.realpath(given.parent if given.name == SPEC_NAME else given))
 
 
@@ -210,7 +211,7 @@ def _shown(given: Path, folder: Path) -> str:
 
 
 def _find(given: Path) -> Path:
-    """Return the absolute folder of the package that is meant."""
+    """Return the absolute folder of the given package."""
     path = _real(given)
     found = (
         [path] if (path / SPEC_NAME).is_file() else sorted(p.parent for p in path.glob(f"{PIPELINES}/*/{SPEC_NAME}"))

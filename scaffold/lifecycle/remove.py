@@ -39,7 +39,7 @@ class Removal:
         package: what is removed.
         plan: files that go and edits that are undone.
         kept: edited files that stay.
-        undecided: edited files of which nobody said whether they go; while there are any, nothing goes.
+        undecided: edited files without a decision; while there are any, nothing is removed.
         notes: what else the user should know.
     """
 
@@ -62,7 +62,7 @@ class Removal:
         }
 
     def check(self) -> None:
-        """Raise `ConflictError` where a person has to decide about edited files first."""
+        """Raise `ConflictError` if a person must first decide about edited files."""
         if self.undecided:
             listed = ", ".join(self.undecided)
             raise ConflictError(
@@ -71,7 +71,7 @@ class Removal:
             )
 
     def commit(self) -> tuple[str, ...]:
-        """Remove everything that is planned or nothing, and return the paths that changed.
+        """Remove everything planned, or nothing, and return the changed paths.
 
         Raises:
             ScaffoldError: a person has to decide first, something changed since, or the disk refused.
@@ -83,17 +83,17 @@ class Removal:
 def plan_remove(given: str | Path, *, force: bool = False, keep_edited: bool = False, dry: bool = False) -> Removal:
     """Plan the removal of a package.
 
-    Files that still have their recorded digest go, the edits of the target's files are undone, and the folders that
-    ``new`` made go where nothing is left in them. What becomes of edited files the caller says.
+    Files with their recorded digest are deleted, the edits of the target's files are undone, and the folders that
+    ``new`` made are deleted if empty. The caller decides about edited files.
 
     Args:
         given: the package.
-        force: edited files go too.
-        keep_edited: edited files stay, all else goes.
-        dry: the plan is only shown, and what an interrupted run left is not touched.
+        force: delete edited files too.
+        keep_edited: keep edited files, delete all else.
+        dry: only show the plan, and leave an interrupted run as it is.
 
     Raises:
-        ScaffoldError: there is no such package, or the target's files have a shape in which an edit cannot be undone.
+        ScaffoldError: there is no such package, or an edit of the target's files cannot be undone.
     """
     if force and keep_edited:
         raise ScaffoldError("--force and --keep-edited exclude each other", hint="say what becomes of edited files")
@@ -111,7 +111,7 @@ def plan_remove(given: str | Path, *, force: bool = False, keep_edited: bool = F
         content = plain(state)
         assert content is not None
         if path == package.lock_path and package.spec_path in kept:
-            continue  # without it nothing could be done with the file that stays
+            continue  # the kept file is useless without it
         records = path in (package.spec_path, package.lock_path)
         edited = package.stored.edited if records else content.content_sha256 != digest
         if edited and not force:
@@ -140,7 +140,7 @@ def plan_remove(given: str | Path, *, force: bool = False, keep_edited: bool = F
 
 
 def _not_ours(package: ScaffoldedPackage, changes: list[PlannedChange], kept: list[str]) -> Iterator[str]:
-    """Name what somebody else put into the package's folder: it stays."""
+    """Name the files in the package's folder that ``new`` did not write; they stay."""
     known = {change.path for change in changes} | {*kept, package.lock_path}
     folder = package.root / package.path
     found = sorted(path.relative_to(package.root).as_posix() for path in folder.rglob("*") if not path.is_dir())
@@ -164,7 +164,7 @@ def _unwired(package: ScaffoldedPackage, notes: list[str]) -> Iterator[PlannedCh
 def _patch(
     package: ScaffoldedPackage, state: FileState | None, kept: list[str], *, force: bool
 ) -> Iterator[PlannedChange]:
-    """Plan the patch beside a tree of its own: it goes where it is what ``new`` writes."""
+    """Plan the patch beside a tree of its own: it is deleted if it is what ``new`` writes."""
     if state is None:
         return
     if force or state == FileState.text(patch(package.profile, package.edits())):
@@ -174,7 +174,7 @@ def _patch(
 
 
 def _compiled(root: Path, path: str) -> Iterator[PlannedChange]:
-    """Plan what Python compiled from a module."""
+    """Plan to delete a module's compiled files."""
     module = PurePosixPath(path)
     if module.suffix != ".py":
         return
@@ -190,13 +190,13 @@ def _compiled(root: Path, path: str) -> Iterator[PlannedChange]:
 
 
 def _emptied(package: ScaffoldedPackage, gone: list[str]) -> tuple[str, ...]:
-    """Return the folders that go when they are empty: those that ``new`` made, and Python's caches."""
+    """Return the folders to delete if empty: those that ``new`` made, and Python's caches."""
     parents = {parent.as_posix() for path in gone for parent in PurePosixPath(path).parents}
     if package.checkout is None:
         return tuple(sorted(parents))
     mine = set(package.spec.folders)
     if not mine:
-        # Copied into the checkout by hand: only folders named after the package are its own for sure.
+        # The package was copied into the checkout by hand: only folders named after it are certainly its own.
         names = {package.spec.value("names.model"), package.spec.value("names.package")}
         mine = {parent for parent in parents if PurePosixPath(parent).name in names}
     caches = {parent for parent in parents if PurePosixPath(parent).name == _CACHE}

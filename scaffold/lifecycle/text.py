@@ -81,7 +81,7 @@ def _plan(console: SafeConsole, plan: Plan, notes: Iterable[str], values: Iterab
 
 
 def plain_console() -> SafeConsole:
-    """Return a console that wraps nothing, and that a closed pipe does not stop."""
+    """Return a console that does not wrap lines and survives a closed pipe."""
     return SafeConsole(soft_wrap=True)
 
 
@@ -89,12 +89,12 @@ SHOWN = 10
 
 
 def findings_of(package: ScaffoldedPackage) -> tuple[Finding, ...]:
-    """Return what the rules find in a package."""
+    """Return the findings of the rules in a package."""
     return check_paths([package.root / package.path]).findings
 
 
 def print_findings(package: ScaffoldedPackage, findings: Sequence[Finding]) -> None:
-    """Print the first findings, and how to see all."""
+    """Print the first findings and the command that shows all."""
     console = plain_console()
     for finding in findings[:SHOWN]:
         console.print(f"{finding.path}:{finding.line}: {finding.severity} {finding.rule} {finding.message}")

@@ -1,4 +1,4 @@
-"""``omni-scaffold update``: the package in its next state, merged with a person's edits, as a plan."""
+"""``omni-scaffold update``: plans the package's next state, merged with a person's edits."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class UpdateResult:
         }
 
     def check_complete(self, *, written: bool) -> None:
-        """Raise `ConflictError` where a person has to decide.
+        """Raise `ConflictError` if a person must decide.
 
         Args:
             written: whether the plan was committed, or only shown.
@@ -118,7 +118,7 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     """Plan an update; nothing is written.
 
     Raises:
-        ScaffoldError: no such package, a version that cannot be had, or wiring that has no place (exit 2).
+        ScaffoldError: no such package, a version that is not available, or no place for an edit (exit 2).
         RefusedError: the new version cannot be integrated this way (3).
         ConflictError: markers of an earlier merge, or a value that was edited and changed upstream (4).
     """
@@ -212,7 +212,7 @@ def _changed_values(
 
 
 def _spec_state(package: ScaffoldedPackage, spec: IntegrationSpec, new: FileState, *, force: bool) -> FileState:
-    """Return ``scaffold.toml`` with the new values, and with what a person wrote beside the old ones.
+    """Return ``scaffold.toml`` with the new values and a person's comments.
 
     Raises:
         ConflictError: that cannot be done without losing what the person wrote.
@@ -227,7 +227,7 @@ def _spec_state(package: ScaffoldedPackage, spec: IntegrationSpec, new: FileStat
 
 
 def _broken_uses(changes: list[PlannedChange], old: UpstreamSource, new: UpstreamSource, pipeline: str) -> list[str]:
-    """Return a line for each thing that the result takes from vllm-omni and that is not there any more."""
+    """Return a line for each name the result uses that vllm-omni no longer has."""
     texts = {
         change.path: change.after.content.decode("utf-8", "replace")
         for change in changes
@@ -247,7 +247,7 @@ def _refuse_unresolved(package: ScaffoldedPackage) -> None:
 
 
 def _refuse_newer(package: ScaffoldedPackage) -> None:
-    """An older tool would carry its older values and templates into the package."""
+    """Refuse a package of a newer tool: this one would bring back older values and templates."""
     written = str(package.spec.value("tool.version"))
     if _numbers(written) > _numbers(__version__):
         raise ScaffoldError(
@@ -267,7 +267,7 @@ def _wired(
     patch: FileState | None,
     merge: FileMerge,
 ) -> list[PlannedChange]:
-    """Plan the target's own files: in a checkout edited in place, beside a tree of its own as the patch."""
+    """Plan the edits of the target's own files: in place in a checkout, as a patch beside a tree of its own."""
     made, wanted = package.edits(), wiring_edits(files, spec.context())
     if package.checkout is None:
         old = FileState.text(sketched(package.profile, made))
@@ -286,6 +286,6 @@ def _wired(
     return [
         rewired(path, there[path], made=before, wanted=after)
         for path, (before, after) in grouped.items()
-        # What a file that is gone was edited for has gone with it.
+        # Edits of a file that no longer exists need no undoing.
         if there[path] is not None or any(map(needs_file, after))
     ]

@@ -1,4 +1,4 @@
-"""The key map that `new` would infer for a pipeline, and its proof from names and shapes."""
+"""Infers the key map of a pipeline as `new` would, and proves it from names and shapes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inferred:
-    """The proof, what it is about, and what the reader should know."""
+    """The proof, its title, and notes for the reader."""
 
     title: str
     proof: Proof
@@ -40,8 +40,7 @@ def infer(pipeline: str, checkpoint: str | None, vllm_omni: str | None) -> Infer
         vllm_omni: a version, a wheel or a folder.
 
     Raises:
-        ScaffoldError: no such pipeline or checkpoint, or names and shapes that lead to no map; a pipeline that is
-            refused (3).
+        ScaffoldError: no such pipeline or checkpoint, or no map follows from names and shapes; a refused pipeline (3).
     """
     headers = read_checkpoint(checkpoint) if checkpoint is not None else None
     report = inspect_pipeline(locate(vllm_omni), pipeline, headers)

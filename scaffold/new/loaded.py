@@ -27,14 +27,14 @@ _NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
 def loaded(files: Mapping[str, RenderedFile], package: str, pipeline: str, checkpoint: str, notes: list[str]) -> str:
-    """What the package makes of the checkpoint, in words.
+    """Return the result of loading the checkpoint with the package, in words.
 
     Args:
         files: the package as it will be written, by path.
         package: path of its folder.
-        pipeline: registry key, by which the released checkpoint is known.
+        pipeline: registry key, by which the released checkpoint is found.
         checkpoint: folder, file or Hub repository.
-        notes: gets what the reader should know of a checkpoint that fits.
+        notes: receives remarks on a checkpoint that fits.
 
     Raises:
         MisfitError: the package does not load it.
@@ -73,7 +73,7 @@ def loaded(files: Mapping[str, RenderedFile], package: str, pipeline: str, check
 
 
 def _stranger(names: Sequence[str], pipeline: str) -> str | None:
-    """That the checkpoint shares next to nothing with the one that was released, numbers of layers apart."""
+    """Return a message if the checkpoint has less than half of the released tensor names, ignoring layer numbers."""
     layout = layouts().get(pipeline)
     if layout is None:
         return None
@@ -85,11 +85,11 @@ def _stranger(names: Sequence[str], pipeline: str) -> str | None:
 
 
 def weight_file_notes(report: Report, headers: CheckpointHeaders) -> list[str]:
-    """Say so where the checkpoint has none of the files that the pipeline loads; the rollout would not start on it.
+    """Return a warning if the checkpoint has none of the files the pipeline loads: the rollout would not start.
 
     Args:
-        report: what ``inspect`` found; where it is not certain of the files, nothing is said.
-        headers: of the checkpoint; of a folder or file inside of the released one, too.
+        report: what ``inspect`` found; if the files are not certain, there is no warning.
+        headers: of the checkpoint, or of a folder or file inside it.
     """
     files = report.fact("answers.checkpoint.files")
     if not files.value or files.confidence != "certain":

@@ -1,4 +1,4 @@
-"""Packages that a checkout has of its own for the pipeline, and what the rendered one does otherwise."""
+"""Reports a checkout's own packages for the same pipeline, and how the rendered one differs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _WAYS = {
 
 
 def own_package_notes(root: Path, spec: IntegrationSpec, profile: ContractProfile) -> list[str]:
-    """Return one line for each: a rollout adapter of it is an heir of the pipeline, or has the same architecture.
+    """Return a line for each package whose rollout adapter is a subclass of the pipeline, or has the same architecture.
 
     Args:
         root: the checkout.
         spec: of the package that is rendered.
-        profile: what the checkout can do.
+        profile: the checkout's capabilities.
     """
     project = Project(DiskTree(root))
     found = ((package, _registered(package, spec)) for package in project.packages if not package.facts.all)

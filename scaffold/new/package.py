@@ -1,4 +1,4 @@
-"""The rendered package: its files, and the spec that tells their digests."""
+"""Renders a package: its files, and the spec with their digests."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def render_package(
     checkout: Path | None = None,
     port: Port | None = None,
 ) -> tuple[dict[str, RenderedFile], IntegrationSpec]:
-    """Render every file, and the two of the spec itself with the digests of the others.
+    """Render every file, and the two files of the spec with the digests of the others.
 
     Args:
         spec: what to render.
-        notes: receives one line for each check that this machine could not make.
-        checkout: where the files will be; the spec then keeps which folders they need that it did not have.
-        port: the ported denoiser of a partial package; without it, it is ported again from the recorded version.
+        notes: receives one line for each check that could not run on this machine.
+        checkout: where the files will be; the spec then records the folders created for them.
+        port: the ported denoiser of a partial package; by default it is ported again from the recorded version.
 
     Raises:
         ScaffoldError: the spec cannot be rendered.
@@ -51,7 +51,7 @@ def render_package(
 
 
 def render_files(spec: IntegrationSpec, notes: list[str], port: Port | None = None) -> dict[str, RenderedFile]:
-    """Render what `render_package` does, without the files of the spec itself."""
+    """Render all files of `render_package` except those of the spec."""
     return _render_written(spec.as_written(), notes, port)
 
 

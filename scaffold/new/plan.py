@@ -52,9 +52,9 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class NewResult:
-    """What was planned, what it rests on, and what the user should know.
+    """The plan, its basis, and notes for the user.
 
-    ``filled`` is what the package made of the checkpoint that was given, or why nobody knows; None where none was.
+    ``filled`` is the result of loading the given checkpoint, or why that is unknown; None without a checkpoint.
     """
 
     spec: IntegrationSpec
@@ -98,7 +98,7 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
 
     Args:
         request: the command line.
-        choose: gets the spec and gives the options of the recipe in place of the request's.
+        choose: takes the spec and returns recipe options that replace the request's.
 
     Raises:
         ScaffoldError: wrong input (exit 2), a verdict that refuses (3) or a conflict found while planning (4).
@@ -233,10 +233,7 @@ _SHOWN = 10
 
 
 def uncommitted_notes(plan: Plan) -> list[str]:
-    """Return a warning that names files of the checkout with changes that are not committed.
-
-    What an earlier run wrote and nobody has committed yet is no reason for it.
-    """
+    """Return a warning that names files of the checkout with uncommitted changes, except files an earlier run wrote."""
     ours = {change.path for change in plan.changes if change.action == "same"}
     found = [path for path in uncommitted(plan.root) if path not in ours]
     if not found:

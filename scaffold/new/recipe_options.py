@@ -1,4 +1,4 @@
-"""Options of ``new`` that end in the spec, as if a person had set the values there: an update carries them over."""
+"""Options of ``new`` that set values of the spec as a person would, so that an update keeps them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 PICKSCORE = ("pkg://verl_omni.utils.reward_score.pickscore_reward", "compute_score_pickscore")
 _RESOLUTION = re.compile(r"(\d{1,5})(?:x(\d{1,5}))?")
-RANK = 64  # of an adapter that takes the place of full parameters, whose alpha is as the spec has it
+RANK = 64  # the default rank of an adapter that replaces full fine-tuning; alpha is the spec's
 _FUNCTION = re.compile(r"(?P<file>(?:[^:\s]|pkg://)+):(?P<name>[A-Za-z_]\w*)", re.ASCII)
 
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """What was given of ``--reward``, ``--gpus``, ``--lora-rank``, ``--resolution`` and ``--guidance``."""
+    """The values of ``--reward``, ``--gpus``, ``--lora-rank``, ``--resolution`` and ``--guidance``."""
 
     reward: str | None = None
     gpus: int | None = None
@@ -41,7 +41,7 @@ NO_OPTIONS = RecipeOptions()
 
 
 def with_options(spec: IntegrationSpec, options: RecipeOptions) -> IntegrationSpec:
-    """Return the spec with the values that were given.
+    """Return the spec with the given values.
 
     Raises:
         ScaffoldError: a value that the recipe cannot have.
@@ -94,7 +94,7 @@ def _gpus(spec: IntegrationSpec, given: int | None) -> Values:
 
 
 def _lora(spec: IntegrationSpec, given: int | None) -> Values:
-    """The rank, and an alpha that scales the adapter as before; a rank of 0 is not an adapter."""
+    """Return the rank, and the alpha that keeps the adapter's scale; rank 0 means no adapter."""
     without = spec.value("lora.sync") == "none"
     if given is None or (without and not given):
         return {}
@@ -149,7 +149,7 @@ def _pipeline(spec: IntegrationSpec) -> str:
 
 
 def _guidance(spec: IntegrationSpec, given: tuple[str, ...]) -> Values:
-    """The values of the parameters that were named, each of the kind that it has."""
+    """Return the values of the named parameters, each checked against its type."""
     if not given:
         return {}
     values = guidance_of(spec)
@@ -179,7 +179,7 @@ def _value(spec: IntegrationSpec, name: str, text: str, there: Any) -> Any:
 
 
 def _is_like(found: Any, there: Any) -> bool:
-    """Whether a value may take the place of another: a flag, a finite number, a list of as many of these."""
+    """Whether a value may replace another: a flag, a finite number, or a list of them of equal length."""
     if isinstance(there, bool) or isinstance(found, bool):
         return isinstance(there, bool) and isinstance(found, bool)
     if isinstance(there, list | tuple):
@@ -190,7 +190,7 @@ def _is_like(found: Any, there: Any) -> bool:
 
 
 def _as(found: Any, there: Any) -> Any:
-    """Numbers as floats where the pipeline's are, so that a spec does not tell 4 from 4.0."""
+    """Return numbers as floats if the pipeline's are, so that 4 and 4.0 give the same spec."""
     if isinstance(there, list | tuple):
         return [_as(*pair) for pair in zip(found, there, strict=True)]
     return float(found) if isinstance(there, float) else found

@@ -1,4 +1,4 @@
-"""What an earlier run recorded of a package, and where."""
+"""Reads what an earlier run recorded about a package."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def recorded_spec(root: Path, spec: IntegrationSpec) -> StoredSpec | None:
 
 
 def known_digests(root: Path, spec: IntegrationSpec) -> dict[str, str]:
-    """Digests of the files as they were last rendered there; of the runtime's alone where the package was not."""
+    """Return the digests of the files as last rendered there; only the runtime's if the package is new."""
     shared = recorded_runtime(root, runtime_files())
     recorded = recorded_spec(root, spec)
     if recorded is None:

@@ -1,4 +1,4 @@
-"""Pipelines for which ``new`` renders nothing, with the reason and its place."""
+"""Refuses pipelines for which ``new`` renders nothing, with the reason and its place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIFFUSERS_GUIDE = "docs/contributing/integrating_a_diffusion_model.md"
 
 
 def refuse(report: Report) -> None:
-    """Raise `RefusedError` for a pipeline that this path does not serve."""
+    """Raise `RefusedError` for a pipeline that ``new`` does not support."""
     verdict, pipeline = report.verdict, f"{report.upstream.pipeline} of vllm-omni {report.upstream.label}"
     evidence = report.fact("verdict.path").evidence
     reason = f"{verdict['reason']}{f' ({evidence[0].file}:{evidence[0].line})' if evidence else ''}"
@@ -31,7 +31,7 @@ def refuse(report: Report) -> None:
 
 
 def _refuse_edit(report: Report, pipeline: str) -> None:
-    """Raise `RefusedError` where no image is made, or none that a request brings has a part in it."""
+    """Raise `RefusedError` if the pipeline does not generate an image, or does not use an image of the request."""
     kind, reached = report.fact("detail.media.kind"), report.fact(CONDITIONS)
     if kind.value != "image":
         raise RefusedError(f"--task edit: {pipeline} makes {kind.value or 'what its source does not say'}, no image")

@@ -1,4 +1,4 @@
-"""What ``new`` is asked for, and which flags do not go together."""
+"""The command line of ``new``, and which flags exclude each other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NewRequest:
 
 
 def named_after_pipeline(request: NewRequest) -> NewRequest:
-    """Take a MODEL spelt like a pipeline's class, ``MyModelPipeline``, for that; one like a package is its model."""
+    """Accept as MODEL also the name of a pipeline's class, ``MyModelPipeline``, or of a package."""
     request = replace(request, model=request.model.removesuffix("_flow_grpo"))
     if request.pipeline is not None or request.spec is not None or not _CLASS.fullmatch(request.model):
         return request
@@ -45,7 +45,7 @@ def named_after_pipeline(request: NewRequest) -> NewRequest:
 
 
 def refuse_values(request: NewRequest) -> None:
-    """Refuse a date that is none, and an empty value: a shell variable never set is not a wish for the default."""
+    """Refuse an invalid date and an empty value: an unset shell variable must not silently mean the default."""
     for flag, value in {
         "--pipeline": request.pipeline,
         "--checkpoint": request.checkpoint,
@@ -62,7 +62,7 @@ def refuse_values(request: NewRequest) -> None:
 
 
 def refuse_flags(request: NewRequest) -> None:
-    """A spec already holds what these flags decide; obeying one of the two in silence would be wrong."""
+    """Refuse flags whose values a spec already holds: silently preferring either would be wrong."""
     given = {
         "--pipeline": request.pipeline,
         "--checkpoint": request.checkpoint,

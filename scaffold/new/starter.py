@@ -1,4 +1,4 @@
-"""A preset to begin with: what ``inspect`` knows of a pipeline, and what a person may set, commented out."""
+"""Writes a starting preset: what ``inspect`` knows of a pipeline, and what a person may set, commented out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scaffold.spec import SpecRequest
     from scaffold.upstream import UpstreamSource
 
-# Facts that a preset is asked for where the source does not say: key of [architecture], fact, an example.
+# Facts that a preset must supply if the source does not: key of [architecture], fact, an example.
 _ASKED = (
     ("text_attention", "detail.text_attention", "causal"),
     ("image_position", "detail.rope.image_position", "sequential"),
@@ -38,7 +38,7 @@ def starter(request: SpecRequest, source: UpstreamSource) -> str:
     """Return the text of a preset that changes nothing until something in it is uncommented.
 
     Args:
-        request: report, names and profile that `new` would have; its preset is what this one goes on from.
+        request: report, names and profile as for `new`; the new preset extends its preset.
         source: the version of vllm-omni.
     """
     recipe = _recipe(request, source)
@@ -46,7 +46,7 @@ def starter(request: SpecRequest, source: UpstreamSource) -> str:
 
 
 def _recipe(request: SpecRequest, source: UpstreamSource) -> Mapping[str, Any]:
-    """The values of the recipe that `new` puts into a package, composed or ported."""
+    """Return the recipe's values that `new` puts into a package, composed or ported."""
     try:
         return compose(request, source).spec.sections["recipe"]
     except ScaffoldError:
@@ -131,7 +131,7 @@ def _tokens(report: Report, preset: Preset) -> Iterator[str]:
 
 
 def _entry(name: str, value: Any, remark: str = "") -> str:
-    """One value, commented out: TOML has no word for what is not known."""
+    """Return one value, commented out, since TOML has no null."""
     shown = toml(value).replace("\\u000a", "\\n") if value is not None else '"?"'
     return f"# {_key(name)} = {shown}{f'  # {printable(remark)}' if remark else ''}"
 

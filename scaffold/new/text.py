@@ -1,4 +1,4 @@
-"""What ``new`` prints: the tree, what it rests on, what to do next."""
+"""What ``new`` prints: the tree, its basis, what to do next."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def _facts(result: NewResult) -> list[tuple[str, str]]:
 
 
 def trained(spec: IntegrationSpec) -> str:
-    """What the scripts train."""
+    """Return what the scripts train."""
     if spec.value("lora.sync") == "none" or not spec.value("lora.rank"):
         return "all parameters" if is_ported(spec) else f"parameters of {', '.join(spec.value('lora.trainable'))}"
     return f"LoRA of rank {spec.value('lora.rank')} on {len(spec.value('lora.targets'))} kinds of projection"
 
 
 def _print_missing(console: SafeConsole, spec: IntegrationSpec) -> None:
-    """Print what a person must still write and what VeRL-Omni must carry, as the package's README lists it."""
+    """Print what a person must still write and what VeRL-Omni must support, as in the package's README."""
     missing, needs = spec.value("grade.missing") or [], spec.value("grade.needs") or []
     if missing or needs:
         console.print()

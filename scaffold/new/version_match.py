@@ -1,4 +1,4 @@
-"""A package and the checkout it stands in: whether both are for the same version of vllm-omni."""
+"""Checks that a package and its checkout are for the same version of vllm-omni."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 ALLOW = "--allow-version-mismatch"
 KEY = "checkout_pin"
-"""In ``[upstream]``: what the checkout pins, where a person allowed that the package is for another version."""
+"""In ``[upstream]``: the checkout's pin, if a person allowed the package to be for another version."""
 
 
 def other_pin(checkout: Checkout | None, version: str | None, *, allowed: bool, notes: list[str]) -> str | None:
-    """Return what the checkout pins where a package is made for another version, and that is allowed.
+    """Return the checkout's pin if a package is made for another version, and that is allowed.
 
-    Where no one version is pinned, what the requirement asks for stands in place of the pin.
+    Without a single pinned version, the requirement takes the place of the pin.
 
     Args:
         checkout: where the package goes; None for a folder of its own, which pins nothing.
-        version: what the package is made for; None or other words where its source has no version.
-        allowed: whether the user said so.
-        notes: receives what the user should know.
+        version: the version the package is made for; None or a label if its source has no version.
+        allowed: whether the user allowed another version.
+        notes: receives remarks for the user.
 
     Raises:
         ConflictError: the versions differ, and nobody allowed it.
@@ -54,7 +54,7 @@ def other_pin(checkout: Checkout | None, version: str | None, *, allowed: bool, 
 
 
 def with_pin(spec: IntegrationSpec, pin: str | None) -> IntegrationSpec:
-    """Return the spec with what `other_pin` returned; its README then says so."""
+    """Return the spec with the result of `other_pin`, which its README then mentions."""
     upstream = {key: value for key, value in spec.sections.get("upstream", {}).items() if key != KEY}
     name = f"upstream.{KEY}"
     provenance = {key: value for key, value in spec.provenance.items() if key != name}
@@ -66,7 +66,7 @@ def with_pin(spec: IntegrationSpec, pin: str | None) -> IntegrationSpec:
 
 
 def is_allowed(spec: IntegrationSpec, checkout: Checkout | None, version: str | None) -> bool:
-    """Whether a package records that it may be for this version beside what the checkout pins."""
+    """Whether a package records that it may be for this version although the checkout pins another."""
     pin, recorded = checkout.asked if checkout is not None else None, spec.value(f"upstream.{KEY}")
     as_recorded = recorded is not None and (recorded == pin or is_same(recorded, pin))
     return bool(as_recorded and is_same(str(spec.value("upstream.version")), version))

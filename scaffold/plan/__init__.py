@@ -1,4 +1,4 @@
-"""The files to write and the edits to make: planned in memory, shown, then written all or none."""
+"""Plans files and edits in memory, shows them, and writes all or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One path of a plan: what stands there, what shall stand there."""
+"""One path of a plan: its state before and after."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class PlannedChange:
     Attributes:
         path: POSIX path from the root of the plan.
         before: what was there when the plan was made; None for nothing.
-        after: what shall be there; None for nothing.
-        conflict: why this may not be written without ``--force``, in a few words; None where it may.
+        after: what the commit leaves there; None for nothing.
+        conflict: why this may not be written without ``--force``, in a few words; None if it may.
         note: what a user should know about the change, in a few words.
     """
 

@@ -1,4 +1,4 @@
-"""Which files of the target are edited so that the rendered ones are found."""
+"""The edits of the target's own files that make it find the rendered ones."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class DocsIndexEdit:
 def _toctree(lines: list[str], path: str) -> tuple[int, int]:
     """Return the first and the closing line of the toctree of examples.
 
-    Another toctree may carry the same caption for a page of settings; the examples have two levels.
+    Another toctree, of a page of settings, may have the same caption; only the one of examples has two levels.
     """
     found = []
     for start, line in enumerate(lines):
@@ -94,12 +94,12 @@ E2E_SCRIPTS = "tests/special_e2e/"
 DOCS = "docs/"
 DOCS_INDEX = "docs/index.md"
 EXAMPLES = "examples/flowgrpo_trainer/"
-# Headings of the page of models by what one makes; no other kind is in it.
+# Headings of the page of models, by what a model generates; the page has no other kinds.
 HEADINGS = {"image": "Diffusion Image Models", "video": "Diffusion Video Models"}
 
 
 class FileEdit(Protocol):
-    """A change to one file that can be made twice without harm, and undone."""
+    """An idempotent, reversible change to one file."""
 
     @property
     def path(self) -> str:
@@ -113,20 +113,20 @@ class FileEdit(Protocol):
 
 
 def needs_file(edit: FileEdit) -> bool:
-    """Whether a checkout without the edit's file cannot take the package; the page and the groups may be missing."""
+    """Whether a checkout must have the edit's file; the page of models and the smoke groups are optional."""
     return not isinstance(edit, SmokeGroupEdit | ModelsPageEdit)
 
 
 def wiring_edits(files: Mapping[str, RenderedFile], context: Mapping[str, Any]) -> tuple[FileEdit, ...]:
     """Return the edits that wire rendered files into the target.
 
-    The package goes into the registry, each end-to-end script into the smoke runner, each linked example page into
-    the index of the documentation. What runs goes into the groups of smoke tests, what is complete into the page of
+    The package goes into the registry, each end-to-end script into the smoke runner, each linked example page into the
+    index of the documentation. A package that runs is added to the groups of smoke tests, a complete one to the page of
     models.
 
     Args:
         files: what was rendered.
-        context: the spec's sections; of ``names``, ``target``, ``grade``, ``media``, ``recipe`` and ``upstream``.
+        context: the spec's sections ``names``, ``target``, ``grade``, ``media``, ``recipe`` and ``upstream``.
     """
     names, target = context["names"], context["target"]
     edits: list[FileEdit] = [RegistryEdit(names["package"])]
@@ -140,7 +140,7 @@ def wiring_edits(files: Mapping[str, RenderedFile], context: Mapping[str, Any]) 
     grade = context.get("grade", {})
     runs = scripts and grade.get("value") in ("complete", "unproven") and not grade.get("refuses")
     if runs and target.get("smoke_groups"):
-        # The scripts have names that the group's own patterns take.
+        # The group's own patterns already match the scripts' names.
         tests = [path for path in sorted(files) if path.startswith(E2E_SCRIPTS) and not path.endswith(".sh")]
         edits.append(SmokeGroupEdit(target["smoke_groups"], (*tests, f"{EXAMPLES}{names['model']}/**")))
     heading = HEADINGS.get(context.get("media", {}).get("kind") or "image")

@@ -73,7 +73,7 @@ class Folder:
             os.close(descriptor)
 
     def state(self, path: str) -> FileState | None:
-        """Return what stands at ``path``, None where nothing does.
+        """Return what is at ``path``, or None for nothing.
 
         Raises:
             ScaffoldError: it is neither file nor link, cannot be read, or a parent is a link.

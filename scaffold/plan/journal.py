@@ -23,14 +23,15 @@ NAME = "omni-scaffold-journal"
 
 
 def journal_place(root: Path) -> tuple[Path, str]:
-    """Return the folder and the name of the journal of ``root``, a folder that is there; nothing is made.
+    """Return the folder and the name of the journal of the existing folder ``root``; nothing is created.
 
-    It is the user's private state folder, which may be missing: also git's own folder comes along with an archive.
+    The folder is the user's private state folder, which may not exist yet. Git's own folder would not do: it can be
+    part of an archive.
 
     Raises:
-        ScaffoldError: there is no such folder to be had.
+        ScaffoldError: no private folder is available.
     """
-    # Of two machines that share a home, each may have another folder at this path.
+    # Machines that share a home may have different folders at this path.
     return _private_folder(), f"{NAME}-{_path_digest(f'{os.path.realpath(root)}:{root.stat().st_ino}')}.json"
 
 
@@ -39,7 +40,7 @@ def _path_digest(text: str) -> str:
 
 
 def _private_folder() -> Path:
-    """Return the first folder that belongs to the user alone, or can be made."""
+    """Return the first folder that belongs to the user alone, or can be created."""
     for folder in _candidates():
         with suppress(OSError):
             if _belongs_to_user(folder):

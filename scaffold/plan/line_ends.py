@@ -1,4 +1,4 @@
-"""Line ends: a checkout may hold ``\\r\\n`` where the tool writes ``\\n``, and is no other text for that."""
+"""Line ends: a checkout may use ``\\r\\n`` where the tool writes ``\\n``; that is not a difference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def is_crlf(content: bytes) -> bool:
 
 
 def plain(state: FileState | None) -> FileState | None:
-    """Return a file with the line ends that the tool writes; links and mixed files as they are."""
+    """Return a file with the tool's line ends; links and files with mixed line ends are unchanged."""
     if state is None or state.link or not is_crlf(state.content):
         return state
     return replace(state, content=state.content.replace(b"\r\n", b"\n"))

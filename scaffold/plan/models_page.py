@@ -13,12 +13,12 @@ _RULES = ("## ", "---")
 
 @dataclass(frozen=True)
 class ModelsPageEdit:
-    """A section at the end of those below one heading.
+    """A section, added after the last one below a heading.
 
     Attributes:
         path: of the page.
-        heading: of the kind of model, without its marks.
-        model: what the section is headed with.
+        heading: the heading of the kind of model, without ``#``.
+        model: the heading of the section.
         properties: rows of its first table, name and value.
         scripts: launch scripts with what each trains and the GPUs it takes.
     """
@@ -62,7 +62,7 @@ class ModelsPageEdit:
         return ["", f"### {self.model}", "", *properties, "", "**Supported trainers:**", "", *trainers]
 
     def _end(self, lines: list[str]) -> int:
-        """Return the number of lines up to the last one of what the heading heads."""
+        """Return the number of the last line below the heading that is not empty."""
         texts = [line.rstrip() for line in lines]
         if f"## {self.heading}" not in texts:
             raise ScaffoldError(f"{self.path}: expected the heading {self.heading!r}")

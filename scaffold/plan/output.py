@@ -20,7 +20,7 @@ from scaffold.target.profile import ContractProfile, default_profile
 from scaffold.team import FOLDER as TEAM
 
 PATCH = "verl_omni.patch"
-# What running and linting a tree leaves in it, and what it is rendered with.
+# What running and linting a tree leaves in it, and the team's presets.
 IGNORED = frozenset({".git", TEAM, "__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache"})
 
 
@@ -37,7 +37,7 @@ def plan_output(
     The folder may be missing, empty, or hold this very output; other content is a conflict with exit code 2.
 
     Raises:
-        ScaffoldError: the folder is a file, a path leaves it, or the profile cannot place an edit.
+        ScaffoldError: the folder is a file, a path leaves it, or the profile has no place for an edit.
     """
     root = expanded(root)
     wanted = {path: FileState.of(file) for path, file in files.items()}
@@ -71,9 +71,9 @@ def plan_checkout(
         files: what was rendered.
         edits: the edits of the checkout's own files.
         root: the checkout.
-        known: SHA-256 of each file's content as it was last written; a file that still has it was not edited by
-            hand and may be replaced.
-        force: files that differ are replaced.
+        known: SHA-256 of each file's content as it was last written; a file with this digest is unedited and may be
+            replaced.
+        force: replace files that differ.
 
     Raises:
         ScaffoldError: a path leaves the checkout or passes a link, or a file to edit is missing or misshapen.
@@ -103,7 +103,7 @@ def plan_checkout(
 
 
 def states(root: Path, paths: Iterable[str]) -> dict[str, FileState | None]:
-    """Return what stands at each path below ``root``; see `Folder.state`."""
+    """Return the state of each path below ``root``; see `Folder.state`."""
     if not root.exists():
         return {contained(path): None for path in paths}
     with Folder(root) as folder:

@@ -22,12 +22,12 @@ class Plan:
 
     Attributes:
         root: the folder that receives them; it need not exist yet.
-        changes: one per path, those that change nothing included.
-        force: conflicts are overwritten.
-        refusal: the error that conflicts are, ``ConflictError`` in a checkout.
-        conflict_message: what it says before the list of paths.
-        conflict_hint: what it advises.
-        emptied: folders that go once they hold nothing, ``.`` for the root itself.
+        changes: one per path, including those that change nothing.
+        force: overwrite conflicts.
+        refusal: the error to raise for conflicts, ``ConflictError`` in a checkout.
+        conflict_message: its message before the list of paths.
+        conflict_hint: its hint.
+        emptied: folders to delete if empty, ``.`` for the root itself.
     """
 
     root: Path
@@ -45,11 +45,11 @@ class Plan:
 
     @property
     def conflicts(self) -> tuple[PlannedChange, ...]:
-        """The changes that stand in the way of a commit."""
+        """The changes that prevent a commit."""
         return () if self.force else tuple(change for change in self.changes if change.conflict)
 
     def check(self) -> None:
-        """Raise the plan's refusal where there are conflicts; the message lists them."""
+        """Raise the plan's refusal if there are conflicts; the message lists them."""
         conflicts = self.conflicts
         if not conflicts:
             return
@@ -62,7 +62,7 @@ class Plan:
         return "".join(difference(change.path, change.before, change.after) for change in self.changes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the root and every change, as the commands that write answer in JSON."""
+        """Return the root and every change, as in the JSON of commands that write."""
         changes = [
             {"path": change.path, "action": change.action, "conflict": None if self.force else change.conflict}
             for change in self.changes

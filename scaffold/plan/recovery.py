@@ -1,4 +1,4 @@
-"""What an interrupted run left is ended first, and said at once: whatever the command then meets."""
+"""Recovers from an interrupted run before the command does anything else, and reports it at once."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from scaffold.terminal.printable import printable
 
 
 def recover_aloud(root: Path, *, dry: bool = False) -> None:
-    """Undo or finish what an interrupted run left in ``root``, and say which on stderr.
+    """Undo or finish an interrupted run in ``root``, and say which on stderr.
 
     Args:
         root: the tree.
         dry: nothing may be written.
 
     Raises:
-        ScaffoldError: it cannot be undone, or ``dry`` forbids it; what the command would show is not what it would do.
+        ScaffoldError: it cannot be undone, or ``dry`` forbids it: the command would then show something other than what
+            it would do.
     """
     if dry:
         if is_interrupted(root):

@@ -1,4 +1,4 @@
-"""A file of the target with some edits taken back and others made."""
+"""Undoes some edits of a target's file and makes others."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from scaffold.plan.state import FileState
 def rewired(
     path: str, before: FileState | None, *, made: Iterable[FileEdit] = (), wanted: Iterable[FileEdit] = ()
 ) -> PlannedChange:
-    """Plan one file of the target: edits that were ``made`` and are not ``wanted`` any more are undone.
+    """Plan one file of the target: undo edits that were ``made`` and are no longer ``wanted``.
 
     Raises:
-        ScaffoldError: there is no such text file, or it has a shape in which an edit has no place.
+        ScaffoldError: there is no such text file, or an edit has no place in it.
     """
     if before is None or before.link:
         raise ScaffoldError(f"{path}: expected a file of the checkout, found {'a link' if before else 'nothing'}")

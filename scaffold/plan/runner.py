@@ -1,7 +1,7 @@
 """A script's entry in a smoke runner, as text: ``run_test 7 "title" \\`` followed by what it runs.
 
-Newer runners call ``run_test`` for every entry; older ones call ``run_selected_test`` and keep a table of the
-numbers that may run, ``declare -A RUN_TEST=( [0]=1 … )``, which then needs the new number too.
+Newer runners call ``run_test`` for every entry. Older ones call ``run_selected_test`` and list the enabled numbers in
+``declare -A RUN_TEST=( [0]=1 … )``, which then needs the new number too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Entry:
 
 
 def add_entry(source: str, script: str, title: str, *, path: str) -> str:
-    """Add ``script`` behind the last entry under the next free number; one that is there stays as it is.
+    """Add ``script`` after the last entry under the next free number; an existing entry is left unchanged.
 
     Args:
         source: text of the runner.
@@ -56,7 +56,7 @@ def add_entry(source: str, script: str, title: str, *, path: str) -> str:
     if any(entry.runs(script) for entry in entries):
         return source
     last = entries[-1]
-    # The table may hold a number whose entry is gone; it belongs to somebody else.
+    # The table may hold a number without an entry; it is not ours to reuse.
     number = max([entry.number for entry in entries] + _table_numbers(source)) + 1
     block = _block(source, last, lines, number, script, title)
     index = last.last + 1
@@ -81,7 +81,7 @@ def remove_entry(source: str, script: str) -> str:
     below = last + 1
     while below < len(lines) and not lines[below].strip():
         below += 1
-    # An entry at the end of the file has its empty line above, any other one below.
+    # An entry at the end of the file has its empty line above, any other below.
     if below == len(lines) and first > 0 and not lines[first - 1].strip():
         first -= 1
     elif below < len(lines) and below > last + 1:
@@ -138,7 +138,7 @@ def _block(source: str, last: _Entry, lines: list[str], number: int, script: str
 
 
 def _table(source: str) -> tuple[int, int] | None:
-    """Where the lines of the table begin and end; each is looked for once, however often a head stands there."""
+    """Return the first and last line of the table, in one pass however often its head occurs."""
     head = _TABLE_HEAD.search(source)
     end = _TABLE_END.search(source, head.end()) if head else None
     return (head.end(), end.start()) if head and end else None

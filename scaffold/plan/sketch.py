@@ -1,8 +1,8 @@
-"""The few lines of the target's files that a patch made without a checkout leans on.
+"""Makes a patch for a release without a checkout.
 
-A profile knows where things stand in its release and which lines are right beside an insertion. From that a sketch
-is drawn: a text with these lines at their places and fillers elsewhere. The edits are made on the sketch, and the
-patch is the difference with one line of context, in which no filler appears.
+A profile records, for each file to edit, the lines next to an insertion and their numbers. The sketch is a text with
+these lines at their places and fillers elsewhere. The edits are applied to the sketch, and the patch is the diff with
+one line of context, in which no filler appears.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILLER = "#~"
 def patch(profile: ContractProfile, edits: Iterable[FileEdit]) -> str:
     """Return the edits as one unified diff for a checkout of the profile's release.
 
-    A package that the release already has is left out of the sketch: the patch is for a checkout without it.
+    A package the release already has is omitted from the sketch: the patch is for a checkout without it.
 
     Raises:
         ScaffoldError: the profile does not know a file that is to be edited.
@@ -73,7 +73,7 @@ def _registry(profile: ContractProfile, absent: list[str]) -> Mapping[int, str]:
 
 
 def _registered(sketch: str, package: str) -> str:
-    """Return a drawn registry with a package, as `RegistryEdit.apply` gives it; nothing is parsed."""
+    """Return a sketched registry with a package, as `RegistryEdit.apply` would, without parsing it."""
     lines = sketch.splitlines(keepends=True)
     first = next(i for i, line in enumerate(lines) if line.startswith("from . import (")) + 1
     names = [line.strip().rstrip(",") for line in lines[first : lines.index(")\n", first)]]

@@ -1,6 +1,6 @@
-"""The paths of a package in the table by which verl-omni's CI chooses the smoke tests of a change, as text.
+"""The patterns of a package in the table by which verl-omni's CI selects smoke tests, as text.
 
-A changed file that no pattern names starts every group; one that is named starts its own.
+A changed file that matches no pattern starts every group; one that matches starts its own group.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _PATTERN = re.compile(r"[A-Za-z0-9_./*-]+", re.ASCII)
 
 @dataclass(frozen=True)
 class SmokeGroupEdit:
-    """Patterns of changed files that start the group of diffusion, at the end of its tuple in ``path``."""
+    """Patterns of changed files that start the diffusion group, added at the end of its tuple in ``path``."""
 
     path: str
     patterns: tuple[str, ...]
 
     def apply(self, source: str) -> str:
-        """Return the table with the patterns; one that is there stays where it is.
+        """Return the table with the patterns; an existing one stays where it is.
 
         Raises:
             ScaffoldError: the group has no tuple of patterns.

@@ -35,7 +35,7 @@ def backup(folder: Folder, change: PlannedChange, entry: Entry) -> None:
 
 
 def place(folder: Folder, change: PlannedChange, entry: Entry) -> None:
-    """Move the temporary sibling to its path, or take away what is there."""
+    """Move the temporary sibling to its path, or delete what is there."""
     if change.after is None:
         _unlink(folder, change.path)
         return
@@ -44,7 +44,7 @@ def place(folder: Folder, change: PlannedChange, entry: Entry) -> None:
 
 
 def put_back(folder: Folder, entry: Entry) -> bool:
-    """Restore the old content; False where somebody has changed the path or its backup since, and both stay."""
+    """Restore the old content; if the path or its backup has changed since, keep both and return False."""
     present = folder.state(entry.path)
     digest = present.digest if present else None
     if digest not in (entry.before, entry.after):
@@ -68,7 +68,7 @@ def clear(folder: Folder, entry: Entry, *, whole: bool) -> None:
     Args:
         folder: the tree.
         entry: the path.
-        whole: the backup was written to its end; something else in its place is not ours, and stays.
+        whole: whether the backup was written completely; any other file in its place is not ours and stays.
     """
     _unlink(folder, entry.temporary)
     if not whole or _is_backup(folder, entry):
@@ -105,7 +105,7 @@ def _write(folder: Folder, path: str, state: FileState, permissions: int | None)
 
 
 def _permissions(folder: Folder, change: PlannedChange) -> int | None:
-    """Return the permissions of the file that is replaced, with the executable bits that are wanted."""
+    """Return the permissions of the replaced file, with the wanted executable bits."""
     if change.before is None or change.before.link or change.after is None or change.after.link:
         return None
     with folder.parent(change.path) as (parent, name):
@@ -118,7 +118,7 @@ def _permissions(folder: Folder, change: PlannedChange) -> int | None:
 def _unlink(folder: Folder, path: str) -> None:
     try:
         with folder.parent(path) as (parent, name):
-            os.stat(name, dir_fd=parent, follow_symlinks=False)  # a read-only disk refuses before it looks
+            os.stat(name, dir_fd=parent, follow_symlinks=False)  # on a read-only disk unlink fails first
             os.unlink(name, dir_fd=parent)
     except FileNotFoundError:
         return

@@ -1,4 +1,4 @@
-"""What stands at a path: nothing (None), a file, or a symbolic link."""
+"""The state of a path: nothing (None), a file, or a symbolic link."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FileState:
 
     @classmethod
     def of(cls, file: RenderedFile) -> FileState:
-        """Return the state that a rendered file asks for."""
+        """Return the state of a rendered file."""
         if file.link_to is not None:
             return cls(file.link_to.encode(), link=True)
         return cls.text(file.content, executable=file.executable)

@@ -1,4 +1,4 @@
-"""All changes of a plan, or none: staged beside their places, journalled, then moved into place.
+"""Makes all changes of a plan or none: staged beside their targets, journalled, then moved into place.
 
 Order of a commit, each step on disk before the next begins:
 
@@ -8,7 +8,7 @@ Order of a commit, each step on disk before the next begins:
 4. journal in state ``done``, then backups, emptied folders and journal go.
 
 A run that dies leaves the journal. `recover` undoes one in state ``staging`` or ``replacing`` and tidies up after one
-in state ``done``; the same code rolls back a commit that fails. A file that somebody changed in between is kept.
+in state ``done``; the same code rolls back a commit that fails. A file that changed in between is kept.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def commit(root: Path, changes: Sequence[PlannedChange], emptied: Sequence[str] 
     Args:
         root: the folder that receives the changes.
         changes: one for each path.
-        emptied: folders that go where the changes leave nothing in them; ``.`` is the root.
+        emptied: folders to delete if the changes leave them empty; ``.`` is the root.
 
     Raises:
         ConflictError: a path no longer holds what the plan saw.
@@ -64,7 +64,7 @@ def commit(root: Path, changes: Sequence[PlannedChange], emptied: Sequence[str] 
 
 
 def is_interrupted(root: Path) -> bool:
-    """Whether an interrupted run left something in ``root``; nothing is changed."""
+    """Whether an interrupted run left a journal for ``root``; nothing is changed."""
     if not root.is_dir():
         return False
     with Folder(root) as folder:
@@ -72,7 +72,7 @@ def is_interrupted(root: Path) -> bool:
 
 
 def recover(root: Path) -> str | None:
-    """Undo or finish what an interrupted run left in ``root``, and say which; None where nothing was left."""
+    """Undo or finish an interrupted run in ``root``, and return which; None if there was none."""
     if not root.is_dir():
         return None
     with Folder(root) as folder:
@@ -112,7 +112,7 @@ def _run(folder: Folder, file: JournalFile, changes: Sequence[PlannedChange], em
             raise Interrupted(left=ALL_WRITTEN) from None
         try:
             if journal.state == "replacing":
-                # What is on disk may already say "done" although writing it failed.
+                # The journal on disk may already say "done" although writing it raised an error.
                 file.write(journal, "replacing")
             _roll_back(folder, file, journal)
         except OSError as second:
@@ -142,7 +142,7 @@ def _recover(folder: Folder, file: JournalFile) -> str | None:
 def _finish(folder: Folder, file: JournalFile) -> str | None:
     journal = file.read()
     if journal is None:
-        file.remove()  # one that died before anything else was made
+        file.remove()  # a run that died before it created anything else
         return None
     if journal.state == "done":
         _tidy(folder, file, journal)
@@ -177,7 +177,7 @@ def _remove_folder(folder: Folder, path: str) -> None:
         with folder.parent(path) as (parent, name):
             os.rmdir(name, dir_fd=parent)
     except (OSError, ScaffoldError):
-        return  # not there, not a folder, or somebody's files are in it
+        return  # missing, not a folder, or not empty
 
 
 def _compare(folder: Folder, changes: Sequence[PlannedChange]) -> None:
@@ -196,7 +196,7 @@ def _lock(folder: Folder) -> None:
 
 
 def _make_root(root: Path) -> list[Path]:
-    """Make the root and return the folders made, innermost first."""
+    """Create the root and return the folders created, innermost first."""
     made = []
     missing = root
     while not missing.exists():

@@ -1,4 +1,4 @@
-"""Unified diffs in git's form, stable and free of paths of this machine."""
+"""Unified diffs in git's format, stable and free of paths of this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NO_NEWLINE = "\\ No newline at end of file\n"
 
 
 def difference(path: str, before: FileState | None, after: FileState | None, *, context: int = 3) -> str:
-    """Return the difference of two states of ``path`` as ``git apply`` takes it; empty where there is none."""
+    """Return the diff of two states of ``path`` for ``git apply``; empty if they are equal."""
     if before == after:
         return ""
     if before and after and before.link != after.link:
@@ -33,7 +33,7 @@ def difference(path: str, before: FileState | None, after: FileState | None, *, 
 
 
 def _lines(state: FileState | None) -> list[str]:
-    """Split at line feeds only; other separators are part of a line for git."""
+    """Split at line feeds only; to git, other separators are part of a line."""
     text = state.content.decode("utf-8", "surrogateescape") if state else ""
     lines = [line + "\n" for line in text.split("\n")]
     last = lines.pop()[:-1]

@@ -20,5 +20,5 @@ __all__ = [
     "resolve_pipeline",
 ]
 
-# `check` reads a version and looks no pipeline up.
+# `check` reads a version without looking up a pipeline.
 __getattr__ = on_demand(__name__, {"registry": "PipelineTarget read_registry resolve_pipeline"})

@@ -1,4 +1,4 @@
-"""A version of vllm-omni that is on this machine already; the network is never asked."""
+"""Finds a version of vllm-omni on this machine, without using the network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scaffold.upstream.versions import is_same
 
 
 def at_hand(version: str) -> UpstreamSource | None:
-    """Return the source of a version: its cached wheel, or the installed distribution; None where neither is there."""
+    """Return the source of a version: its cached wheel, else the installed distribution, else None."""
     if "+" in version:
         if is_own(version):
             return kept(version, at_hand)
@@ -28,8 +28,8 @@ def at_hand(version: str) -> UpstreamSource | None:
 
 
 def damaged(version: str) -> str | None:
-    """Say which cached wheel of a version is not as it was fetched, and why; None where there is none."""
-    # Loaded here: it checks digests and archives, and whoever only reads a version does neither.
+    """Return which cached wheel of a version is damaged, and how; None if none is."""
+    # Imported here: it checks digests and archives, which reading a version does not need.
     return next((f"{wheel} {why}" for wheel in _cached(version) if (why := problem_with(wheel)) is not None), None)
 
 

@@ -1,8 +1,7 @@
-"""vllm-omni as nobody released it: a fork, a local build, a pipeline of one's own beside it.
+"""Unreleased vllm-omni: a fork, a local build, or a release with a user's own pipeline.
 
-Such a source has a version of its own, which tells it from every release: the number that it gives itself, then its
-name and the start of its digest, as in ``0.30.0+lantern.g1a2b3c4d``. What was read is kept in the cache, so that later
-commands find it by that version.
+Such a source gets a version that differs from every release: its own number, its name and the start of its digest, as
+in ``0.30.0+lantern.g1a2b3c4d``. Its files are kept in the cache, so that later commands find it by that version.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ _OWN = re.compile(r"(?P<base>[^+]+)\+(?P<name>[a-z0-9.]+)\.g[0-9a-f]{8}\Z")
 
 
 def is_own(version: str | None) -> bool:
-    """Whether a version is one of a build of somebody's own."""
+    """Whether a version is one of an unreleased build."""
     return version is not None and _OWN.match(version) is not None
 
 
 def base_of(version: str) -> str:
-    """Return the number that a build gives itself; of a release, its version."""
+    """Return the base version of a build, or the version of a release."""
     found = _OWN.match(version)
     return found["base"] if found is not None else version
 
 
 def kept(version: str, release: Callable[[str], UpstreamSource | None]) -> UpstreamSource | None:
-    """Return the source of a build by its version; None where this machine has not kept it.
+    """Return the source of a build by its version; None if it is not in the cache.
 
     Args:
-        version: its own.
-        release: gives the source of the release that a pipeline stands beside.
+        version: the build's version.
+        release: returns the source of the release that an own pipeline belongs to.
     """
     folder = build_folder(version)
     try:
@@ -64,12 +63,12 @@ def kept(version: str, release: Callable[[str], UpstreamSource | None]) -> Upstr
 
 
 def build_folder(version: str) -> Path:
-    """Where the files of a build are kept."""
+    """Return the folder in which the files of a build are kept."""
     return cache_root() / "builds" / version
 
 
 def keep(version: str, number: str, packages: Mapping[str, UpstreamSource]) -> None:
-    """Keep the packages of a build; what is there already stays.
+    """Copy the packages of a build into the cache, unless they are there.
 
     Raises:
         ScaffoldError: the cache cannot be written, or a package cannot be read.

@@ -12,7 +12,7 @@ from scaffold.files.reading import expanded
 def cache_root() -> Path:
     """Return the folder for downloads: ``$OMNI_SCAFFOLD_CACHE``, else the platform's user cache.
 
-    The path is absolute; the folder is not created here.
+    The path is absolute; the folder is not created.
     """
     override = os.environ.get("OMNI_SCAFFOLD_CACHE")
     if override:

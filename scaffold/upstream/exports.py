@@ -1,4 +1,4 @@
-"""Whether a version of vllm-omni has a module, and whether a module has a name that can be imported from it."""
+"""Whether a version of vllm-omni has a module, and whether a name can be imported from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOPS = 12
 
 
 class Exports:
-    """The names of one version, each module read when first asked for.
+    """The names of one version; each module is read on first use.
 
     Args:
         source: the version.
@@ -26,12 +26,12 @@ class Exports:
         self._bound: dict[str, tuple[frozenset[str], tuple[str, ...]] | None] = {}
 
     def lacks_module(self, module: str) -> bool:
-        """Whether importing a module fails for certain: neither a file nor a folder of that name is there."""
+        """Whether importing a module certainly fails: there is neither a file nor a folder of that name."""
         path = module.replace(".", "/")
         return self._file(module) is None and not self.source.files(f"{path}/")
 
     def lacks(self, module: str, name: str) -> bool:
-        """Whether ``from module import name`` fails for certain; names that only running would tell are not lacking."""
+        """Whether ``from module import name`` certainly fails; False if only running the module could tell."""
         if self.lacks_module(module):
             return True
         if name == "*" or self._is_written(module, name):
@@ -39,9 +39,9 @@ class Exports:
         return self.lacks_module(f"{module}.{name}") and not self._may_have(module, name, 0)
 
     def _is_written(self, module: str, name: str) -> bool:
-        """Whether a line of the module binds the name, which is told without parsing it.
+        """Whether a line of the module binds the name, checked without parsing.
 
-        A text over several lines may hold such a line too; then the name is not found lacking.
+        Such a line in a multi-line string also counts; the name is then not reported as lacking.
         """
         file = self._file(module)
         if file is None or module in self._bound:
@@ -72,10 +72,10 @@ class Exports:
         return next((file for file in (f"{path}.py", f"{path}/__init__.py") if self.source.exists(file)), None)
 
     def _read(self, module: str) -> tuple[frozenset[str], tuple[str, ...]] | None:
-        """Return names bound at module level, and modules of star imports; None where the text does not settle it."""
+        """Return names bound at module level, and modules of star imports; None if the text cannot tell."""
         file = self._file(module)
         if file is None:
-            return frozenset(), ()  # a folder without code of its own
+            return frozenset(), ()  # a namespace package
         try:
             tree = self.source.tree(file)
         except ScaffoldError:
@@ -101,7 +101,7 @@ class Exports:
 
 
 def _at_module_level(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield nodes whose names are the module's: not those inside of functions, classes and comprehensions."""
+    """Yield the nodes in the module's own scope: not those inside functions, classes and comprehensions."""
     stack: list[ast.AST] = list(tree.body)
     while stack:
         node = stack.pop()
@@ -111,7 +111,7 @@ def _at_module_level(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def absolute_module(package: str, node: ast.ImportFrom) -> str | None:
-    """Return the dotted module that ``from … import`` names in a module of a package; None where it climbs out."""
+    """Return the absolute module of a ``from … import``; None if a relative import leaves the package."""
     if not node.level:
         return node.module
     parts = package.split(".") if package else []

@@ -1,7 +1,7 @@
-"""Fetches one wheel, without its dependencies, into the cache, and keeps it only as it was fetched.
+"""Fetches one wheel, without its dependencies, into the cache, and verifies it on each use.
 
-Beside each wheel stands its SHA-256, in the form that ``sha256sum --check`` takes. A wheel that no longer has it is
-fetched again. One without, put there by hand, is read through once; its own checksums then decide.
+Its SHA-256 is stored beside it, in the format of ``sha256sum --check``. A wheel with another digest is fetched again. A
+wheel without a stored digest, put there by hand, is checked once by the checksums inside the archive.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def fetch_wheel(distribution: str, version: str) -> Path:
     """Return the path of ``distribution``'s wheel of ``version``, downloading it on first use.
 
     Raises:
-        ScaffoldError: the index lacks the version, cannot be reached, or the cache cannot be written; where a damaged
-            wheel is in the cache, the message names it.
+        ScaffoldError: the index lacks the version, cannot be reached, or the cache cannot be written; the message names
+            a damaged wheel in the cache.
     """
     folder = cache_root() / "wheels"
     stem = distribution.replace("-", "_")
@@ -68,10 +68,10 @@ def _fetched(distribution: str, version: str, folder: Path, *, again: bool) -> P
         if not wheels:
             raise ScaffoldError(f"pip fetched no wheel of {what}")
         target = folder / wheels[0].name
-        # Another process may have been faster: both wheels are the same, and each rename is atomic.
+        # Another process may have been faster; both wheels are equal, and each rename is atomic.
         for place in (target, _digest_file(target)):
             if place.is_dir() and not place.is_symlink():
-                place.rename(staging / f"damaged-{place.name}")  # a file takes no folder's place
+                place.rename(staging / f"damaged-{place.name}")  # a file cannot replace a folder
         _store_digest(target, _digest(wheels[0]))
         wheels[0].replace(target)
         return target
@@ -82,7 +82,7 @@ def _fetched(distribution: str, version: str, folder: Path, *, again: bool) -> P
 
 
 def problem_with(wheel: Path) -> str | None:
-    """Say what is wrong with a cached wheel, or None."""
+    """Return what is wrong with a cached wheel, or None."""
     try:
         digest = _digest(wheel)
         stored = stored_digest(wheel)
@@ -97,7 +97,7 @@ def problem_with(wheel: Path) -> str | None:
         return f"is damaged ({error})"
     if broken is not None:
         return f"is damaged (at {broken})"
-    with contextlib.suppress(OSError):  # a cache that others fill may be read-only
+    with contextlib.suppress(OSError):  # a shared cache may be read-only
         _store_digest(wheel, digest)
     return None
 
@@ -115,7 +115,7 @@ def _digest_file(wheel: Path) -> Path:
 
 
 def stored_digest(wheel: Path) -> str | None:
-    """Return the SHA-256 that a wheel was fetched with; None where none is kept, empty where it cannot be read."""
+    """Return the stored SHA-256 of a wheel; None if there is none, empty if it cannot be read."""
     try:
         words = read_text(_digest_file(wheel), limit=1000, errors="replace").split()
     except (FileNotFoundError, PermissionError):
@@ -126,7 +126,7 @@ def stored_digest(wheel: Path) -> str | None:
 
 
 def _store_digest(wheel: Path, digest: str) -> None:
-    # Whoever may read the wheel may read this: the user's umask decides.
+    # The digest gets the same permissions as the wheel, from the user's umask.
     temporary = wheel.with_name(f".digest-{secrets.token_hex(8)}")
     with temporary.open("x", encoding="utf-8") as file:
         file.write(f"{digest}  {wheel.name}\n")

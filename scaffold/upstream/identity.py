@@ -1,4 +1,4 @@
-"""The version of what is not a release, from what it holds."""
+"""Gives an unreleased source a version derived from its content."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from scaffold.upstream.source import PACKAGE, UpstreamSource
 
 
 def identified(source: UpstreamSource) -> UpstreamSource:
-    """Return the source with its own version where it is not a release, and keep what it is made of.
+    """Return an unreleased source with a version of its own, and keep its files in the cache.
 
-    A folder that gives no number of itself stays as it is: its version is not known.
+    A folder without a version number is returned unchanged: its version is unknown.
 
     Raises:
         ScaffoldError: the cache cannot be written.
@@ -42,13 +42,13 @@ def identified(source: UpstreamSource) -> UpstreamSource:
 
 
 def _is_release(source: UpstreamSource, number: str) -> bool:
-    """Whether a folder or a wheel holds the same code as the release of its number, where that is on this machine."""
+    """Whether a folder or a wheel equals the release of its number, if that release is on this machine."""
     release = at_hand(number)
     return release is not None and _digest(release, (PACKAGE,)) == _digest(source, (PACKAGE,))
 
 
 def _digest(source: UpstreamSource, packages: tuple[str, ...]) -> str:
-    """Digest of all Python that a source has, but for the file that only says its version."""
+    """Return the digest of all Python files of a source, except the one that only holds its version."""
     files = [path for name in packages for path in source.files(f"{name}/") if path != f"{PACKAGE}/_version.py"]
     return _sha256("".join(f"{path}\0{_sha256(source.read(path))}\n" for path in files))
 

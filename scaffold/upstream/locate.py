@@ -1,4 +1,4 @@
-"""From what the user named (or did not name) to an ``UpstreamSource``."""
+"""Finds the ``UpstreamSource`` the user named, or the default."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
     """Find the source of vllm-omni to read.
 
     Args:
-        selector: a version, ``newest`` for the newest release on the package index, the path of a wheel, or a
-            folder holding ``vllm_omni/``; None picks the first of
-            ``checkout_pin``, the installed distribution, ``DEFAULT_VERSION``.
-        checkout_pin: the version that a checkout of the target repository asks for.
+        selector: a version, ``newest`` for the newest release on the package index, the path of a wheel, or a folder
+            holding ``vllm_omni/``; None picks the first of ``checkout_pin``, the installed distribution,
+            ``DEFAULT_VERSION``.
+        checkout_pin: the version pinned by a checkout of the target repository.
 
     Raises:
-        ScaffoldError: nothing usable is there, or a version cannot be fetched.
+        ScaffoldError: no usable source is found, or a version cannot be fetched.
     """
     if selector is None:
         if checkout_pin:
@@ -65,7 +65,7 @@ def _version(version: str) -> UpstreamSource:
     plain = version.lstrip("v").removeprefix("==").strip()
     if not re.match(_VERSION, plain):
         raise ScaffoldError(f"{version!r} is not a version", hint="give a version such as " + DEFAULT_VERSION)
-    # Loaded here, as below: `check` reads what is at hand, and fetches nothing.
+    # Imported here, as below: `check` reads local sources and fetches nothing.
 
     wheel = fetch_wheel(DISTRIBUTION, plain)
     source = WheelSource(wheel, plain, plain)
@@ -80,7 +80,7 @@ def _folder(path: Path, text: str) -> UpstreamSource:
 
 
 def _folder_version(path: Path) -> str | None:
-    """Return the version written beside the package by the build, if any."""
+    """Return the version the build wrote beside the package, if any."""
     for info in sorted(path.glob("vllm_omni-*.dist-info")):
         return info.name.removeprefix("vllm_omni-").removesuffix(".dist-info")
     generated = path / PACKAGE / "_version.py"
@@ -105,13 +105,13 @@ def _wheel(path: Path, text: str) -> UpstreamSource:
 def installed() -> UpstreamSource | None:
     if not any((Path(entry) / PACKAGE / "__init__.py").is_file() for entry in sys.path):
         return None
-    # Loaded here: it takes longer than reading the registry of a version.
+    # Imported here: importing it takes longer than reading the registry of a version.
     try:
         distribution = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return None
     root = Path(str(distribution.locate_file("")))
     if not (root / PACKAGE / "__init__.py").is_file():
-        # An editable installation keeps its source elsewhere; a version of it can still be fetched.
+        # An editable installation keeps its source elsewhere; its version can still be fetched.
         return None
     return FolderSource(root, distribution.version, f"{distribution.version} (installed)", linked=True)

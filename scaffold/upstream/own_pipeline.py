@@ -1,4 +1,4 @@
-"""A pipeline that lies outside of ``vllm_omni/``: in the folder that is read, in one that is named, or installed."""
+"""Pipelines outside ``vllm_omni/``: in the same folder, in a given file, or in an installed distribution."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scaffold.errors import ScaffoldError
 from scaffold.files.reading import expanded
 from scaffold.upstream.source import PACKAGE, FolderSource, UpstreamSource
 
-# What a pipeline imports and never is part of.
+# Packages that a pipeline imports but is never part of.
 _LIBRARIES = frozenset({"torch", "vllm", "diffusers", "transformers", "numpy", "verl", "verl_omni"})
 _FILE = re.compile(r"(?P<path>.+\.py):(?P<name>[^:]+)\Z")
 
 
 class JoinedSource(UpstreamSource):
-    """A version of vllm-omni, and packages beside it.
+    """A version of vllm-omni with further packages beside it.
 
     Args:
         base: the version.
@@ -46,12 +46,12 @@ class JoinedSource(UpstreamSource):
 
 
 def with_own_pipeline(source: UpstreamSource, pipeline: str) -> tuple[UpstreamSource, str]:
-    """Return the source with the package that a pipeline lies in, and the pipeline as ``module:Class``.
+    """Return the source joined with the pipeline's package, and the pipeline as ``module:Class``.
 
     Args:
         source: a version of vllm-omni.
-        pipeline: a registry key or a model folder, which change nothing; ``module:Class`` of the source's folder or of
-            an installed distribution; or ``path/to/file.py:Class``.
+        pipeline: a registry key or a model folder, which are returned unchanged; ``module:Class`` of the source's
+            folder or of an installed distribution; or ``path/to/file.py:Class``.
 
     Raises:
         ScaffoldError: the file is not there.
@@ -83,7 +83,7 @@ def with_own_pipeline(source: UpstreamSource, pipeline: str) -> tuple[UpstreamSo
 
 
 def beside_again(source: UpstreamSource, pipeline: str, kept: UpstreamSource) -> UpstreamSource:
-    """Return another version with the package of a pipeline beside it: as it is installed now, else as it was kept.
+    """Return another version joined with a pipeline's package, as installed now, else as kept in the cache.
 
     Args:
         source: the version.

@@ -1,4 +1,4 @@
-"""Asks pip, and says in one line why it failed."""
+"""Runs pip, and reports a failure in one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import zip_longest
 from scaffold.errors import ScaffoldError
 from scaffold.limits import child_process
 
-# What pip prints under -vv for each page of an index that it did not get.
+# What pip -vv prints for each index page it cannot fetch.
 _MISSED = re.compile(r"Could not fetch URL \S+: (?:(\d{3}) (?:Client|Server) Error)?")
 _OFFLINE = (
     "connection broken by",
@@ -19,7 +19,7 @@ _OFFLINE = (
     "timed out",
     "SSLError",
 )
-# Where pip did not look: it is told to use no index, or does not trust the one that it is given.
+# Indexes pip did not search: none are configured, or one is not trusted.
 _PLACES = re.compile(r"(\d+) location\(s\) to search for versions of")
 _UNTRUSTED = re.compile(r"The repository located at (\S+) is not a trusted")
 _KNOWN = re.compile(r"from versions: ([^)]*)\)")
@@ -28,16 +28,16 @@ _OPTIONS = ["-vv", "--disable-pip-version-check", "--no-input", "--no-color", "-
 
 
 def run_pip(what: str, arguments: list[str], *, seconds: float, hint: str) -> str:
-    """Run pip, the one of this Python first, and return what it prints on stdout.
+    """Run pip, preferably that of this Python, and return its stdout.
 
     Args:
-        what: what is wanted, such as ``vllm-omni 0.30.0``, for errors.
+        what: what is requested, such as ``vllm-omni 0.30.0``, for errors.
         arguments: a command of pip and its arguments.
-        seconds: time it may take.
-        hint: what to do where there is no index to be had.
+        seconds: the timeout.
+        hint: what to do if no index can be reached.
 
     Raises:
-        ScaffoldError: there is no pip, it took too long, the index cannot be reached, or it lacks what is wanted.
+        ScaffoldError: there is no pip, it timed out, the index cannot be reached, or lacks what is requested.
     """
     output = _NO_PIP
     on_path = child_process.program("pip")
@@ -57,10 +57,10 @@ def run_pip(what: str, arguments: list[str], *, seconds: float, hint: str) -> st
 
 
 def failure(what: str, output: str, hint: str) -> ScaffoldError:
-    """Return the error that says why pip failed, from what it printed.
+    """Return the error for a failure of pip, from its output.
 
-    That the index lacks something is said only where it answered so: pip itself ends in the same words where an index
-    is down, refuses, or has never heard of the name.
+    The error says that the index lacks something only if the index answered so: pip prints the same last line if an
+    index is down, denies access, or does not know the name.
     """
     if _NO_PIP in output:
         return ScaffoldError(f"cannot fetch {what}: this Python has no pip", hint=hint)
@@ -94,7 +94,7 @@ def failure(what: str, output: str, hint: str) -> ScaffoldError:
 
 
 def is_unreachable(output: str) -> bool:
-    """Whether an index did not answer, from what pip printed under ``-vv``."""
+    """Whether an index did not answer, according to the output of ``pip -vv``."""
     answers = _MISSED.findall(output)
     return "" in answers or (not answers and any(sign in output for sign in _OFFLINE))
 
@@ -110,7 +110,7 @@ def nearest_versions(version: str, known: list[str]) -> list[str]:
 
     def distance(text: str) -> tuple[int, ...]:
         found: list[int] = []
-        side = 0  # from the first number that differs on: -1 below, where a higher rest is nearer, 1 above
+        side = 0  # -1 if the first differing number is below, where a higher remainder is nearer, else 1
         for a, b in zip_longest(numbers(text), wanted, fillvalue=0):
             found.append(side * a if side else abs(a - b))
             side = side or (a > b) - (a < b)

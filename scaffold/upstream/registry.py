@@ -1,4 +1,4 @@
-"""vllm-omni's table of pipelines, and the user's PIPELINE resolved against it."""
+"""Reads vllm-omni's registry of pipelines, and resolves the user's PIPELINE with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODELS_PACKAGE = "vllm_omni.diffusion.models"
 
 @dataclass(frozen=True)
 class PipelineTarget:
-    """A pipeline class: where it is written and under which keys it is registered."""
+    """A pipeline class: its module and its registry keys."""
 
     module: str
     class_name: str
@@ -53,11 +53,11 @@ def read_registry(source: UpstreamSource) -> dict[str, tuple[str, str, str]]:
 
 
 def read_functions(source: UpstreamSource, table: str) -> dict[str, tuple[str, int]]:
-    """Return registry key -> (function of the pipeline's module, line), of a table that names one for each pipeline.
+    """Return registry key -> (function of the pipeline's module, line) of a table of functions.
 
     Args:
-        source: of a version.
-        table: its name, such as ``_DIFFUSION_PRE_PROCESS_FUNCS``; a version without it names none.
+        source: the version.
+        table: its name, such as ``_DIFFUSION_PRE_PROCESS_FUNCS``; if the version lacks it, the result is empty.
 
     Raises:
         ScaffoldError: the version has no registry.
@@ -107,7 +107,7 @@ def resolve_pipeline(source: UpstreamSource, pipeline: str) -> PipelineTarget:
     """Resolve a registry key, a model folder (its first registered pipeline) or ``module:Class``.
 
     Raises:
-        ScaffoldError: nothing of that name; the error gives the nearest names.
+        ScaffoldError: nothing has that name; the error lists the nearest names.
     """
     registry = read_registry(source)
     if ":" in pipeline:

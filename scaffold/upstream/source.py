@@ -18,7 +18,7 @@ from scaffold.limits.bounded import memory
 
 PACKAGE = "vllm_omni"
 MAX_FILE_BYTES = 8 * 1024 * 1024
-"""Larger files are not source that a person wrote; reading them is refused."""
+"""Size limit in bytes: larger files are not hand-written source and are refused."""
 
 
 class UpstreamSource(ABC):
@@ -27,8 +27,8 @@ class UpstreamSource(ABC):
     Paths are POSIX and relative to that folder. Nothing is imported, unpacked or written.
 
     Attributes:
-        digest: SHA-256 of the wheel of a release that was fetched; None for all else, which may change.
-        packages: what is read; the pipeline may lie in one of its own beside ``vllm_omni``.
+        digest: SHA-256 of a fetched release's wheel; None for other sources, which may change.
+        packages: the packages that are read: ``vllm_omni``, and that of a pipeline outside it.
     """
 
     digest: str | None = None
@@ -77,7 +77,7 @@ class UpstreamSource(ABC):
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Tell whether ``path`` is a file of this version."""
+        """Return whether ``path`` is a file of this version."""
 
     @abstractmethod
     def files(self, prefix: str = "") -> list[str]:
@@ -112,7 +112,7 @@ class FolderSource(UpstreamSource):
         root: the folder.
         version: its version, if known.
         label: its name for the user.
-        linked: files may be links that lead out of it, as some installers make them.
+        linked: whether files may be links to outside the folder, as some installers create them.
     """
 
     def __init__(self, root: Path, version: str | None, label: str, *, linked: bool = False) -> None:
@@ -178,7 +178,7 @@ class WheelSource(UpstreamSource):
             raise ScaffoldError(f"{path} in vllm-omni {self.label} is larger than {MAX_FILE_BYTES} bytes")
         try:
             with self._zip.open(member) as stream:
-                # The size in the directory is only a claim: never take more than the limit.
+                # The size in the archive's directory may be false: never read more than the limit.
                 data = stream.read(MAX_FILE_BYTES + 1)
         except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
             raise ScaffoldError(f"{path} in vllm-omni {self.label} cannot be read: {error}") from None

@@ -1,4 +1,4 @@
-"""Asks uv, with the package indexes that pip is set to, and says in one line why it failed."""
+"""Runs uv with pip's package indexes, and reports a failure in one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from scaffold.errors import ScaffoldError
 from scaffold.limits import child_process
 
-# Settings of pip that say where distributions come from, and uv's variable for each.
+# pip's settings for package indexes, and uv's variable for each.
 _SETTINGS = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
@@ -25,24 +25,24 @@ _LINE = re.compile(r"^\s*(?:error|cause|×|╰─▶|├─▶)?:?\s*", re.IGNOR
 
 
 class NoSetError(ScaffoldError):
-    """What is wanted cannot be had together; ``told`` is all that uv says of it."""
+    """The requirements cannot be resolved together; ``told`` is uv's whole explanation."""
 
     told = ""
 
 
 def run_uv(what: str, arguments: Sequence[str], *, folder: Path, seconds: float, hint: str) -> str:
-    """Run uv and return what it prints on stdout.
+    """Run uv and return its stdout.
 
     Args:
-        what: what is wanted, such as ``libraries for vllm-omni 0.30.0``, for errors.
+        what: what is requested, such as ``libraries for vllm-omni 0.30.0``, for errors.
         arguments: a command of uv and its arguments.
-        folder: where it runs; a ``pyproject.toml`` there may hold settings.
-        seconds: time it may take.
-        hint: what to do where there is no index to be had.
+        folder: the working directory; a ``pyproject.toml`` there may hold settings.
+        seconds: the timeout.
+        hint: what to do if no index can be reached.
 
     Raises:
-        NoSetError: there is no such set.
-        ScaffoldError: there is no uv, it took too long, or the index cannot be reached.
+        NoSetError: the requirements cannot be resolved together.
+        ScaffoldError: there is no uv, it timed out, or the index cannot be reached.
     """
     try:
         done = child_process.run_text([_program(), *arguments], seconds=seconds, cwd=folder, variables=_variables())
@@ -66,9 +66,9 @@ def _program() -> str:
 
 
 def _variables() -> dict[str, str]:
-    """The variables of a child: as pip, uv takes the best of all indexes, and links and hosts as they are set."""
+    """Return the environment for uv: like pip, uv takes the best version of all indexes, links and hosts."""
     settings = child_process.run_text([sys.executable, "-m", "pip", "config", "list"], seconds=60).stdout
-    # pip lists its files first and its variables last, which go before them.
+    # pip lists configuration files first and environment variables last, which take precedence.
     found = {name: value for name, value in _SETTING.findall(settings) if name in _SETTINGS}
     asked = {_SETTINGS[name]: value for name, value in found.items()}
     return child_process.environment(UV_INDEX_STRATEGY="unsafe-best-match", UV_PYTHON_DOWNLOADS="never", **asked)

@@ -1,4 +1,4 @@
-"""Which of two versions is the older one, by PEP 440; a local part such as ``+cu129`` does not count."""
+"""Compares versions by PEP 440, ignoring a local part such as ``+cu129``."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ if TYPE_CHECKING:
 
 
 def is_same(first: str | None, second: str | None) -> bool | None:
-    """Whether two texts name one version; None where one of them is not a version."""
+    """Whether two texts are the same version; None if one of them is not a version."""
     pair = _read(first), _read(second)
     return None if None in pair else pair[0] == pair[1]
 
 
 def is_older(first: str | None, second: str | None) -> bool | None:
-    """Whether the first version came before the second; None where one of them is not a version."""
+    """Whether the first version is older than the second; None if one of them is not a version."""
     one, other = _read(first), _read(second)
     return None if one is None or other is None else one < other
 
 
 def fits(asked: str | None, version: str | None) -> bool | None:
-    """Whether a version is the one that is asked for, or one that a requirement such as ``~=0.27.0`` takes.
+    """Whether a version equals the requested one, or satisfies a requirement such as ``~=0.27.0``.
 
-    None where nothing is asked for, or one of the two cannot be read.
+    None if nothing is requested, or one of the two cannot be parsed.
     """
     if asked is None or version is None:
         return None

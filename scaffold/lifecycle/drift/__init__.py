@@ -1,4 +1,4 @@
-"""What another version of vllm-omni changes for a pipeline, and for the package that was rendered from it."""
+"""What another version of vllm-omni changes for a pipeline and for its rendered package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``omni-scaffold drift``: two versions compared, for a package or for what ``new`` would render."""
+"""``omni-scaffold drift``: compares two versions, for a package or for what ``new`` would render."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def compare(request: DriftRequest) -> Drift:
     """Compare a pipeline in two versions.
 
     Raises:
-        ScaffoldError: a version cannot be had, the older one has no such pipeline, or the package is none of it.
+        ScaffoldError: a version is not available, the older one has no such pipeline, or the package integrates another
+            pipeline.
     """
     named = _named_package(request)
 
@@ -119,12 +120,12 @@ def compare(request: DriftRequest) -> Drift:
 
 
 def _named_package(request: DriftRequest) -> str | None:
-    """Return the package that is meant: the target where it is one, else that of ``--package``."""
+    """Return the target if it is a package, else the value of ``--package``."""
     if not request.target.strip():
         raise ScaffoldError("the package or pipeline is empty", hint="name a package's folder or a pipeline")
     path = expanded(request.target)
     if not (path / SPEC_NAME).is_file() and not any(path.glob(f"{PIPELINES}/*/{SPEC_NAME}")):
-        # A folder may bear a pipeline's name, but no pipeline has a slash in its own.
+        # A folder may be named like a pipeline, but no pipeline's name contains a slash.
         if path.name != SPEC_NAME and "/" not in request.target and request.target not in (".", ".."):
             return request.package
     if request.package is not None:
@@ -133,7 +134,7 @@ def _named_package(request: DriftRequest) -> str | None:
 
 
 def _follow(request: DriftRequest, package: ScaffoldedPackage | None, new: UpstreamSource) -> str:
-    """Say how a package gets to the newer version; in a checkout that pins another one the pin moves first."""
+    """Return how to update a package to the newer version; a checkout that pins another must change its pin first."""
     folder = package.from_here if package is not None else "PACKAGE"
     pin = package.checkout.asked if package is not None and package.checkout is not None else None
     if fits(pin, new.version) is not False:
@@ -163,7 +164,7 @@ def _refuse_other(package: ScaffoldedPackage, report: Report, pipeline: str) -> 
 
 
 def _older(request: DriftRequest, package: ScaffoldedPackage | None) -> str:
-    """Return the older version: as asked for, else the one that the package was rendered from."""
+    """Return the older version: the requested one, else the one the package was rendered from."""
     recorded = recorded_version(package.spec) if package is not None else None
     if request.before is None and recorded is None:
         raise ScaffoldError("say which version is the older one", hint="give --from, or a package, which knows its own")
@@ -171,7 +172,7 @@ def _older(request: DriftRequest, package: ScaffoldedPackage | None) -> str:
 
 
 def _refuse_other_version(package: ScaffoldedPackage, source: UpstreamSource) -> None:
-    """A package of another version differs from the older one already; that would look like a person's edits."""
+    """Refuse a package of another version than the older one: its differences would look like a person's edits."""
     recorded = recorded_version(package.spec)
     if None not in (recorded, source.version) and recorded != source.version:
         raise ScaffoldError(
@@ -184,7 +185,7 @@ def _refuse_other_version(package: ScaffoldedPackage, source: UpstreamSource) ->
 def _rendering(
     package: ScaffoldedPackage | None, report: Report, source: UpstreamSource
 ) -> tuple[Rendering | None, str | None]:
-    """Return the package's rendering, else the one that `new` would make; and why there is none."""
+    """Return the package's rendering, else the one `new` would make; if there is neither, the reason."""
     try:
         if package is not None:
             spec, profile = package.spec, package.profile
@@ -204,7 +205,7 @@ def _rendering(
 
 
 def _fresh(report: Report, source: UpstreamSource) -> Graded:
-    """Return the spec that `new` makes of a report for the pipeline's own preset."""
+    """Return the spec that `new` makes from a report with the pipeline's own preset."""
     refuse(report)
     preset = find_preset("", report.fact("detail.pipeline.registry_key").value)
     if preset.manifest is None:
@@ -215,7 +216,7 @@ def _fresh(report: Report, source: UpstreamSource) -> Graded:
 
 
 def _resting(rendering: Rendering | None, changes: tuple[FactChange, ...]) -> tuple[list[FactDrift], tuple[Hunk, ...]]:
-    """Return what rests on each fact alone, and the lines that only several facts together change."""
+    """Return what depends on each fact alone, and the lines that change only if several facts change together."""
     if rendering is None:
         return [FactDrift(change, None) for change in changes], ()
     facts = []
@@ -235,7 +236,7 @@ def _resting(rendering: Rendering | None, changes: tuple[FactChange, ...]) -> tu
 
 
 def _unanswered(fact: FactDrift) -> bool:
-    """Whether a version says nothing about the fact, not even where, and no rendered line rests on it."""
+    """Whether one version has neither a value nor a place for the fact, and no rendered line depends on it."""
     sides = (fact.change.before, fact.change.after)
     silent = any(side.confidence == "unknown" and not side.evidence for side in sides)
     return silent and fact.resting is not None and fact.resting == Resting()
@@ -246,7 +247,7 @@ def _span(hunk: Hunk) -> range:
 
 
 def _python_files(package: ScaffoldedPackage) -> Mapping[str, str]:
-    """Return the text of the package's recorded files and of what else a person put into its folder."""
+    """Return the text of the package's recorded files and of other Python files in its folder."""
     folder = package.root / package.path
     paths = {*package.spec.files, *(file.relative_to(package.root).as_posix() for file in folder.rglob("*.py"))}
     found = {}
@@ -258,7 +259,7 @@ def _python_files(package: ScaffoldedPackage) -> Mapping[str, str]:
 
 
 def _refuse_unreadable(path: str, text: str) -> None:
-    """What a file takes from vllm-omni is unknown where it does not parse, and nothing is not the answer."""
+    """Refuse a file that does not parse: what it uses of vllm-omni is unknown, which is not the same as nothing."""
     if not path.endswith(".py"):
         return
     try:
@@ -279,7 +280,7 @@ def _surface(
 def ported_hunks(
     package: ScaffoldedPackage, rendering: Rendering, report: Report, source: UpstreamSource
 ) -> tuple[tuple[Hunk, ...], str | None]:
-    """Return the differences that a package has when the same spec is rendered with the newer code, or why not.
+    """Return how a package differs if the same spec is rendered with the newer code, or why that is unknown.
 
     Args:
         package: a ported package.
@@ -299,7 +300,7 @@ def ported_hunks(
 
 
 def _labelled(source: UpstreamSource, before: Report) -> UpstreamSource:
-    """Return the newer code under the older version: a number, and where it breaks a line, is not a change."""
+    """Return the newer code labelled with the older version: the version number, and its wrapping, is no change."""
     named = copy(source)
     named.version = before.upstream.version or before.upstream.label
     return named

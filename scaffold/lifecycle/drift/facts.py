@@ -19,7 +19,7 @@ _PLACE = re.compile(r"(?<=\.py):\d+$")
 
 @dataclass(frozen=True)
 class FactChange:
-    """A fact in both versions; `UNKNOWN` where a version does not answer."""
+    """A fact in both versions; `UNKNOWN` if a version has no answer."""
 
     name: str
     before: Fact
@@ -27,7 +27,7 @@ class FactChange:
 
 
 def changed_facts(before: Report, after: Report) -> tuple[FactChange, ...]:
-    """Return the facts whose values differ, in the order of the report; the same value elsewhere is not a change."""
+    """Return the facts whose values differ, in the order of the report; a new place alone is not a change."""
     found = []
     for name in dict.fromkeys([*before.facts, *after.facts]):
         old, new = before.facts.get(name, UNKNOWN), after.facts.get(name, UNKNOWN)
@@ -37,12 +37,12 @@ def changed_facts(before: Report, after: Report) -> tuple[FactChange, ...]:
 
 
 def with_facts(report: Report, changes: tuple[FactChange, ...]) -> Report:
-    """Return the older report with the newer answers of some facts."""
+    """Return the older report with some facts replaced by the newer ones."""
     return replace(report, facts={**report.facts, **{change.name: change.after for change in changes}})
 
 
 def canonical(value: Any) -> str:
-    """Return a value as text to compare, without the lines of the places in it."""
+    """Return a value as text to compare, without line numbers."""
     return json.dumps(_without_lines(value), sort_keys=True, default=str)
 
 

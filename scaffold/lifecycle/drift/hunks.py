@@ -18,7 +18,7 @@ class Hunk:
         line: the first line, from 1; where lines are only added, the line they follow, 0 at the top.
         before: the lines as they are rendered now, none where lines are only added.
         after: what they become.
-        edited: whether a person has changed these lines; ``line`` is then the nearest one.
+        edited: whether a person has changed these lines; ``line`` is then the nearest unchanged line above.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""Names of one version of vllm-omni: where they are, what their signatures, attributes and fields are."""
+"""Names of one version of vllm-omni: their places, signatures, attributes and fields."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from scaffold.upstream import UpstreamSource, resolve_pipeline
 
 @dataclass(frozen=True)
 class Found:
-    """Something that is there: how it reads, and where."""
+    """A name that exists: its text and its place."""
 
     text: str
     place: Evidence | None
 
 
 class Names:
-    """Looks names of the package's uses up in one version."""
+    """Looks up, in one version, the names that a package uses."""
 
     def __init__(self, source: UpstreamSource, pipeline: str) -> None:
         self._program = Program(source, resolve_pipeline(source, pipeline))
 
     def name(self, name: Name) -> Found | None:
-        """Return what an imported name is; None where importing it fails."""
+        """Return what an imported name is, or None if importing it fails."""
         module, attribute = name
         info = self._program.scopes.graph.find(module)
         if info is None:
@@ -104,7 +104,7 @@ class Names:
         return self.attribute(cls, name)
 
     def abstract_methods(self, cls: ClassInfo) -> dict[str, Found]:
-        """Return the abstract methods that no class between has filled in."""
+        """Return the abstract methods that no class in between implements."""
         found: dict[str, Found] = {}
         seen: set[str] = set()
         for member in cls.mro:
@@ -115,7 +115,7 @@ class Names:
         return found
 
     def result_class(self, cls: ClassInfo, method: str) -> ClassInfo | None:
-        """Return the class that a method says it returns."""
+        """Return the class a method is annotated to return."""
         found = cls.find_method(method)
         return self._program.execution.requests.annotated_class(found[1].returns, found[0].module) if found else None
 
@@ -180,7 +180,7 @@ def _without_first(arguments: ast.arguments) -> ast.arguments:
 
 def _of_fields(cls: ClassInfo) -> ast.arguments:
     fields = cls.all_fields()
-    # A field without a default after one with a default is keyword-only; as keywords all of them bind.
+    # A field without a default after one with a default is keyword-only; every field binds by keyword.
     names = [ast.arg(name) for _, name, _ in fields]
     defaults: list[ast.expr | None] = [default for _, _, default in fields]
     return ast.arguments([], [], None, names, defaults, None, [])

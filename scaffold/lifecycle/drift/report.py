@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scaffold.lifecycle.drift.surface import SurfaceChange
 
 
-# What goes wrong when a package keeps an answer that no longer holds. A fact without an entry has no sentence.
+# What breaks if a package keeps an outdated answer, by fact.
 
 CONSEQUENCES = {
     "verdict.path": "the pipeline is integrated in another way, or not at all",
@@ -79,21 +79,21 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class FactDrift:
-    """A changed fact and what rests on it; ``resting`` is None where nothing could be rendered to find out."""
+    """A changed fact and what depends on it; ``resting`` is None if nothing could be rendered."""
 
     change: FactChange
     resting: Resting | None
 
     @property
     def effect(self) -> str | None:
-        """What breaks, in one sentence; None where nothing is known to."""
+        """What breaks, in one sentence; None if nothing is known to break."""
         if self.resting is not None and self.resting.refused is not None:
             return f"nothing can be rendered any more: {self.resting.refused}"
         return CONSEQUENCES.get(self.change.name)
 
     @property
     def matters(self) -> bool:
-        """Whether a rendered line rests on the fact, or its new value cannot be rendered."""
+        """Whether a rendered line depends on the fact, or its new value cannot be rendered."""
         return self.resting is not None and bool(self.resting.hunks or self.resting.refused or self.resting.kept)
 
 
@@ -103,16 +103,16 @@ class Drift:
 
     Attributes:
         pipeline: as the user named it.
-        before: version, or what else names the source.
-        after: the same of the newer one.
-        package: path of the package that was looked at, None where none was.
-        follow: what takes the package to the newer version.
+        before: version of the older source, or its label.
+        after: the same for the newer source.
+        package: path of the package; None if none was given.
+        follow: the command that brings the package to the newer version.
         gone: why the newer version has no such pipeline; None where it has.
         facts: one for each fact that changed.
         together: lines that change only when several facts do.
-        ported: lines that change because the code changed that they are ported from.
-        surface: what the package takes from upstream and does not find unchanged.
-        rendering: why rendered lines are not known; None where they are.
+        ported: lines that change because their upstream code changed.
+        surface: names the package uses that the newer version lacks or changes.
+        rendering: why rendered lines are unknown; None if they are known.
     """
 
     pipeline: str
@@ -129,14 +129,14 @@ class Drift:
 
     @property
     def affected(self) -> bool | None:
-        """Whether the package, or what `new` renders, must change; None where that is not known."""
+        """Whether the package, or what `new` renders, must change; None if unknown."""
         lines = self.together or self.ported or any(fact.matters for fact in self.facts)
         if self.gone is not None or self.surface or lines:
             return True
         return False if self.rendering is None else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON: every key always there, unknown values null."""
+        """Return the JSON: all keys are always present, unknown values are null."""
         return {
             "schema": SCHEMA,
             "pipeline": self.pipeline,

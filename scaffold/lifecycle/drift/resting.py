@@ -1,4 +1,4 @@
-"""Which rendered lines rest on a fact: found by rendering with the old and with the new answer, and comparing."""
+"""Finds the rendered lines that depend on a fact, by rendering with the old and with the new value and comparing."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resting:
-    """What rests on one or more facts.
+    """What depends on one or more facts.
 
     Attributes:
         keys: values of the spec that change.
         hunks: rendered lines that change.
-        refused: why nothing can be rendered with the new answer; None where it can.
-        kept: values that a person set in ``scaffold.toml`` and that therefore do not follow.
+        refused: why nothing can be rendered with the new value; None if it can.
+        kept: values a person set in ``scaffold.toml``, which therefore stay.
     """
 
     keys: tuple[str, ...] = ()
@@ -39,12 +39,12 @@ class Resting:
 
 @dataclass(frozen=True)
 class Rendering:
-    """A spec rendered as it is, and how specs are made of reports.
+    """A rendered spec, and how specs are made from reports.
 
     Attributes:
-        spec: the recorded spec, or the one that `new` would make of the older version.
+        spec: the recorded spec, or the one `new` would make from the older version.
         files: what it renders.
-        derive: makes the spec of a report, apart from what a person edited; with the port of a ported package.
+        derive: makes the spec of a report, without a person's edits; for a ported package, also the port.
         report: the pipeline in the older version.
     """
 
@@ -58,7 +58,7 @@ class Rendering:
         return self.derive(self.report).spec
 
     def resting_on(self, changes: tuple[FactChange, ...]) -> Resting:
-        """Return what changes when these facts of the older report take their new values."""
+        """Return what changes if these facts of the older report take their new values."""
         try:
             graded = self.derive(with_facts(self.report, changes))
             merged = merge_specs(self.spec, self._derived, graded.spec, upstream_only=True)
@@ -73,7 +73,7 @@ class Rendering:
 
 
 def _quiet(spec: IntegrationSpec, before: IntegrationSpec) -> IntegrationSpec:
-    """Return the spec with the places, version and target of the older one: they are not facts that changed."""
+    """Return the spec with the older places, version and target, which are not facts."""
     sections = {name: dict(values) for name, values in spec.sections.items()}
     for name in ("tool", "target"):
         if name in before.sections:

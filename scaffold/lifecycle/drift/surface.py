@@ -1,4 +1,4 @@
-"""What a package takes from vllm-omni and does not find, or finds changed, in the newer version."""
+"""What a package uses of vllm-omni that the newer version lacks or changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SurfaceChange:
-    """One such change, at a line of the package; ``before`` and ``after`` are None where the thing is not there."""
+    """A change of a used name, at a line of the package; ``before`` or ``after`` is None if that version lacks it."""
 
     kind: str
     name: str
@@ -30,7 +30,7 @@ class SurfaceChange:
 
 
 def surface_changes(package: tuple[Use, ...], before: Names, after: Names) -> tuple[SurfaceChange, ...]:
-    """Compare every use in both versions. What the older version lacks already is not a drift."""
+    """Compare every use in both versions. A name the older version lacks is not drift."""
     found: list[SurfaceChange] = []
     missing: set[Name] = set()
     for use in package:
@@ -40,7 +40,7 @@ def surface_changes(package: tuple[Use, ...], before: Names, after: Names) -> tu
             found += changes
     replaced = _replaced(package, before, after)
     for use in package:
-        # What hangs on an import that fails is not a finding of its own.
+        # Uses of a name whose import fails are not reported again.
         if use.kind == "import" or use.owner in missing:
             continue
         if use.kind == "field":
@@ -58,7 +58,7 @@ def surface_changes(package: tuple[Use, ...], before: Names, after: Names) -> tu
 
 
 def _replaced(package: tuple[Use, ...], before: Names, after: Names) -> dict[Name, Name]:
-    """Return old and new type of the arguments that overridden methods are given."""
+    """Return the old and the new type of the arguments of overridden methods."""
     found = {}
     for use in package:
         classes = _classes(use, before, after) if use.kind == "override" else None
@@ -185,7 +185,7 @@ def _abstract(
 
 
 def _binds(arguments: ast.arguments, use: Use, *, bound: bool) -> bool:
-    """Whether a call with so many positional and these keyword arguments fits a signature."""
+    """Whether a call with this many positional arguments and these keywords binds to a signature."""
     positional = [*arguments.posonlyargs, *arguments.args]
     required = len(positional) - len(arguments.defaults)
     if bound:

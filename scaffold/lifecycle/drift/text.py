@@ -1,4 +1,4 @@
-"""A comparison as text: one block for each change, and what to do next."""
+"""Prints a comparison: one block for each change, then what to do next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIST_WIDTH = 120
 
 
 def print_drift(drift: Drift) -> None:
-    """Print what changed; nothing for what did not."""
+    """Print what changed."""
     console = SafeConsole(soft_wrap=True)
     where = f", {drift.package}" if drift.package else ""
     console.print(said((drift.pipeline, "bold"), f"  vllm-omni {drift.before} to {drift.after}{where}"))
@@ -68,7 +68,7 @@ def _print_fact(console: SafeConsole, fact: FactDrift, drift: Drift) -> None:
 
 
 def _values(old: Fact, new: Fact) -> tuple[str, str]:
-    """Return two values as text; of lists, what the one has and the other has not."""
+    """Return two values as text; for lists, the elements only one of them has."""
     if isinstance(old.value, list) and isinstance(new.value, list):
         before, after = [canonical(entry) for entry in old.value], [canonical(entry) for entry in new.value]
         gone = [entry for entry, text in zip(old.value, before, strict=True) if text not in after]

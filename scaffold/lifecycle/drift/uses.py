@@ -1,4 +1,4 @@
-"""What a package takes from vllm-omni: imports, overridden and called methods, attributes, fields of its types."""
+"""What a package uses of vllm-omni: imports, overridden and called methods, attributes, fields of its types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Name = tuple[str, str]
 """A name of the source: module and name."""
 
 Origin = tuple[Name, str | None, bool, tuple[str, ...]]
-"""What a local name is: of an owner, its method's result or what that is given, and the attributes from there."""
+"""Owner, method (None: the owner itself), whether its argument instead of its result, and the attributes read."""
 
 Defined = TypeVar("Defined", ast.ClassDef, ast.FunctionDef)
 
@@ -27,18 +27,18 @@ class Use:
     """One use, at a line of the package.
 
     Attributes:
-        kind: ``import``; of an upstream base class ``override``, ``call`` (through ``super()``), ``read`` and
-            ``set`` (an attribute of ``self``); ``field``, a chain of attributes of an upstream object; ``keywords``,
-            an upstream class or function that is called.
+        kind: ``import``; of an upstream base class ``override``, ``call`` (through ``super()``), ``read`` and ``set``
+            (an attribute of ``self``); ``field``, a chain of attributes of an upstream object; ``keywords``, an
+            upstream class or function that is called.
         owner: the class, function or object; for ``field`` of a result, the class whose method returned it.
         name: method or attribute; for ``field`` the chain with dots.
         file: path of the package's file.
         line: from 1.
-        method: for ``field``, the method of ``owner`` whose result is meant; None where ``owner`` itself is.
+        method: for ``field``, the method of ``owner`` whose result is read; None if ``owner`` itself is read.
         positional: number of positional arguments; -1 where a star argument hides it.
         keywords: names of keyword arguments.
-        given: for ``field``, what ``owner``'s method is given is meant, and not its result.
-        typed: for ``override``, the method names the type of what it is given.
+        given: for ``field``, whether the argument of the method is read instead of its result.
+        typed: for ``override``, whether the method annotates its argument.
     """
 
     kind: str
@@ -81,7 +81,8 @@ class _Module:
         """The upstream base of the class that a method belongs to."""
 
     def uses_below(self, shared: Mapping[str, _Module]) -> Iterator[Use]:
-        """Yield what the runtime's classes and functions do for a class of this module that is an upstream one, too.
+        """Yield the uses by the runtime's classes and functions on behalf of this module's subclasses of upstream
+        classes.
 
         Args:
             shared: the runtime's modules, by name.
@@ -98,7 +99,7 @@ class _Module:
             for number, (module, cls) in enumerate(line):
                 later = set().union(*own[number + 1 :])
                 for use in module._of_base(cls, bases[0], names):
-                    # What super() finds in the runtime is no use of upstream.
+                    # A super() call that resolves within the runtime does not use upstream.
                     if use.kind != "call" or use.name not in later:
                         yield use
             for call in ast.walk(node):
@@ -108,7 +109,7 @@ class _Module:
                         yield from module._fields(function, known)
 
     def _line(self, node: ast.ClassDef, shared: Mapping[str, _Module]) -> Iterator[tuple[_Module, ast.ClassDef]]:
-        """Yield the runtime's classes that a class has for bases, nearest first."""
+        """Yield the runtime's classes among a class's ancestors, nearest first."""
         for base in node.bases:
             for module, cls in self._of_runtime(base, shared, ast.ClassDef):
                 yield module, cls
@@ -117,7 +118,7 @@ class _Module:
     def _of_runtime(
         self, node: ast.expr, shared: Mapping[str, _Module], kind: type[Defined]
     ) -> Iterator[tuple[_Module, Defined]]:
-        """Yield the class or function of the runtime that a name or ``module.name`` of this module is."""
+        """Yield the runtime's class or function that a name or ``module.name`` in this module refers to."""
         first: str
         path: tuple[str, ...]
         first, path = _chain(node) or ("", ())
@@ -167,7 +168,7 @@ class _Module:
         yield from self._of_base(node, bases[0])
 
     def _of_base(self, node: ast.ClassDef, base: Name, also: Set[str] = frozenset()) -> Iterator[Use]:
-        """Yield what a class does that stands before ``base``; ``also`` are methods that stand beside its own."""
+        """Yield the uses of ``base`` by a class derived from it; ``also`` are methods of other classes in the line."""
         methods = [item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
         own = {method.name for method in methods} | also
         if not also:
@@ -227,7 +228,7 @@ def _named(node: ast.expr) -> str:
 
 
 def _in_order(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes in the order of the text; an assignment comes after what it reads."""
+    """Yield the nodes in source order; an assignment comes after the expressions it reads."""
     for child in ast.iter_child_nodes(function):
         yield from _in_order(child)
     yield function

@@ -1,4 +1,4 @@
-"""``__all__ += list(package.__all__)``: what a package exports is exported by the registry."""
+"""``__all__ += list(package.__all__)``: the registry re-exports what a package exports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TARGET = "__all__"
 
 
 def add(body: Sequence[Statement], package: str, path: str) -> list[Statement]:
-    """Add the line behind the last of its kind, or as the first one at the end of the file."""
+    """Add the line after the last of its kind, or at the end of the file if it is the first."""
     exports = [index for index, statement in enumerate(body) if _is_export(statement)]
     if any(_mentions(body[index], package) for index in exports):
         return list(body)
@@ -26,9 +26,9 @@ def add(body: Sequence[Statement], package: str, path: str) -> list[Statement]:
 
 
 def remove(body: Sequence[Statement], package: str, path: str) -> list[Statement]:
-    """Take the line out; where it was the first, the next one becomes it.
+    """Remove the line.
 
-    Comments above the line pass to the next statement; see `comments_above` for those of the last one.
+    Comments above it move to the next statement; see `comments_above` for the last statement.
     """
     exports = [index for index, statement in enumerate(body) if _is_export(statement)]
     for position, index in enumerate(exports):
@@ -49,7 +49,7 @@ def remove(body: Sequence[Statement], package: str, path: str) -> list[Statement
 
 
 def comments_above(body: Sequence[Statement], package: str) -> list[cst.EmptyLine]:
-    """Return the lines above the package's export where it is the last statement and comments are among them."""
+    """Return the lines above the package's export if it is the last statement and they include comments."""
     if not body or not _is_export(body[-1]) or not _mentions(body[-1], package):
         return []
     lines = list(body[-1].leading_lines)
@@ -61,7 +61,7 @@ def _mentions(statement: Statement, package: str) -> bool:
 
 
 def _packages(statement: Statement) -> list[str]:
-    """Return each ``name`` of which the statement reads ``name.__all__``."""
+    """Return each ``name`` whose ``name.__all__`` the statement reads."""
     pending: list[cst.CSTNode] = [statement]
     names = []
     while pending:

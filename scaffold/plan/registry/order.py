@@ -22,7 +22,7 @@ def _piece_key(piece: str) -> tuple[int, int, str]:
 
 
 def place(names: Sequence[str], name: str) -> int:
-    """Return where ``name`` goes: its place where ``names`` are sorted, else the end."""
+    """Return the index at which to insert ``name``: its sorted place if ``names`` are sorted, else the end."""
     keys = [key(other) for other in names]
     if any(left > right for left, right in pairwise(keys)):
         return len(names)

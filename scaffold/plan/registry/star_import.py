@@ -1,4 +1,4 @@
-"""``from .package import *``: what runs the package's ``register`` decorators."""
+"""``from .package import *``, which runs the package's ``register`` decorators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOQA = "# noqa: F401, F403"
 
 
 def add(body: Sequence[Statement], package: str) -> list[Statement]:
-    """Add the import unless it is there: in order among the others, else behind ``from . import``."""
+    """Add the import unless it is there: in order among the others, else after ``from . import``."""
     stars = [(index, name) for index, statement in enumerate(body) if (name := _name(statement))]
     names = [name for _, name in stars]
     if package in names:
@@ -28,14 +28,14 @@ def add(body: Sequence[Statement], package: str) -> list[Statement]:
     else:
         index = stars[0][0]
         first = body[index]
-        # What stands above the block of imports stays above it.
+        # Comments above the block of imports stay above it.
         statement = statement.with_changes(leading_lines=first.leading_lines)
         return [*body[:index], statement, first.with_changes(leading_lines=[]), *body[index + 1 :]]
     return [*body[:index], statement, *body[index:]]
 
 
 def remove(body: Sequence[Statement], package: str) -> list[Statement]:
-    """Take the import out; lines above it pass to the next statement where that has none of its own."""
+    """Remove the import; lines above it move to the next statement if that has none of its own."""
     for index, statement in enumerate(body):
         if _name(statement) != package:
             continue

@@ -1,4 +1,4 @@
-"""``from . import (a, b)``: the name of each package, in order, comments kept with the name they stand by."""
+"""``from . import (a, b)``: the name of each package, in order; comments stay with their name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _END = cst.ParenthesizedWhitespace(first_line=_PLAIN, indent=True)
 
 
 def create(body: Sequence[Statement], package: str, *, blank: bool) -> list[Statement]:
-    """Append the import to a registry that has none; ``blank`` asks for an empty line before it."""
+    """Append the import to a registry that has none; with ``blank``, after an empty line."""
     statement = cst.ImportFrom(module=None, relative=[cst.Dot()], names=[cst.ImportAlias(cst.Name(package))])
     lines = [cst.EmptyLine(indent=False)] if blank else []
     return [*body, cst.SimpleStatementLine([_built(statement, [cst.Name(package)], [_ITEM, _END], comma=True)], lines)]
@@ -38,7 +38,7 @@ def add(body: Sequence[Statement], package: str, path: str) -> list[Statement]:
 
 
 def remove(body: Sequence[Statement], package: str) -> list[Statement]:
-    """Take the name out; an import of nothing else goes with it."""
+    """Remove the name, and the whole import if it has no other name."""
     for index, node in _imports(body).items():
         if package not in _names(node):
             continue
@@ -84,7 +84,7 @@ def _replaced(body: Sequence[Statement], index: int, node: cst.ImportFrom) -> li
 
 
 def _gaps(node: cst.ImportFrom) -> list[Gap]:
-    """Return the white space before each name and, last, the one after all of them."""
+    """Return the white space before each name and, last, that after all names."""
     aliases = _aliases(node)
     gaps: list[Gap] = [node.lpar.whitespace_after if node.lpar else cst.SimpleWhitespace("")]
     gaps += [alias.comma.whitespace_after for alias in aliases if isinstance(alias.comma, cst.Comma)]
@@ -102,7 +102,7 @@ def _with_name(node: cst.ImportFrom, package: str) -> cst.ImportFrom:
         if isinstance(gap, cst.ParenthesizedWhitespace):
             after = gap.with_changes(first_line=_PLAIN)
     elif isinstance(gap, cst.ParenthesizedWhitespace):
-        # A comment behind the previous name stays there; comments above the next name stay above it.
+        # A comment after the previous name stays there; comments above the next name stay above it.
         before, after = gap.with_changes(empty_lines=[]), gap.with_changes(first_line=_PLAIN)
     else:
         before, after = gap, cst.SimpleWhitespace(" ")
@@ -111,7 +111,7 @@ def _with_name(node: cst.ImportFrom, package: str) -> cst.ImportFrom:
     comma = isinstance(aliases[-1].comma, cst.Comma)
     built = _built(node, nodes, gaps, comma=comma)
     one_line = not any(isinstance(gap, cst.ParenthesizedWhitespace) for gap in gaps)
-    # A line that was too long before is left to whoever wrote it: wrapped, it would not come back with `remove`.
+    # A line that was already too long is not wrapped: `remove` could not restore it.
     if one_line and _width(node) <= LINE_LENGTH < _width(built):
         built = _built(node, nodes, [_ITEM] * len(nodes) + [_END], comma=True)
     return built
@@ -136,7 +136,7 @@ def _without_name(node: cst.ImportFrom, package: str) -> cst.ImportFrom:
 
 
 def _item(gaps: Sequence[Gap], end: Gap) -> Gap:
-    """Return the white space for a new last name, taking over what stands behind the previous last one."""
+    """Return the white space for a new last name, taken from after the previous last one."""
     models = [gap for gap in gaps[:-1] if isinstance(gap, cst.ParenthesizedWhitespace)]
     if models and isinstance(end, cst.ParenthesizedWhitespace):
         return models[-1].with_changes(first_line=end.first_line, empty_lines=[])
