@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.files.documents import parse_json
 from scaffold.files.reading import open_file
-from scaffold.files.resources import kit_root
+from scaffold.files.resources import install_command, kit_root
 from scaffold.limits import child_process
 from scaffold.scratch import scratch_folder
 from scaffold.target import profile_for_checkout
@@ -141,13 +142,11 @@ def run_contract_level(
     package: Package, request: VerifyRequest, tell: Callable[[str], None] = lambda _: None
 ) -> Outcome:
     """Run the selected contracts; each gets a result, whatever happens to its process, and ``tell`` a line of it."""
-    from scaffold.verify.run import require_torch
-
     entries = [entry for entry in catalogue() if not request.select or entry.id in request.select]
     outcome = Outcome()
     if not entries:
         return outcome
-    require_torch()
+    _require_torch()
     job = {
         "module": package.module,
         "root": str(package.root),
@@ -201,6 +200,20 @@ def run_contract_level(
         _recording_failed(entries, results, failed)
     outcome.checks = [results[entry.id] for entry in entries]
     return outcome
+
+
+def _require_torch() -> None:
+    """Raise unless what runs a package is installed.
+
+    Raises:
+        ScaffoldError: a library is missing.
+    """
+    missing = [name for name in ("torch", "diffusers", "peft", "tensordict") if find_spec(name) is None]
+    if missing:
+        raise ScaffoldError(
+            f"{sys.executable} has no {', '.join(missing)}, which running a package needs",
+            hint=install_command("verify"),
+        )
 
 
 def _recording_failed(entries: Sequence[ContractEntry], results: dict[str, CheckResult], reason: str) -> None:

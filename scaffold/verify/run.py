@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shlex
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from scaffold.checkpoint.folder import opened_folder
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import expanded
-from scaffold.files.resources import install_command
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.contract_level import run_contract_level
 from scaffold.verify.loading.check import ID as CHECKPOINT
@@ -132,20 +129,6 @@ def _command(package: str, checkpoint: str | None, request: VerifyRequest) -> st
     for name in request.select:
         words += ["--select", name]
     return shlex.join(words)
-
-
-def require_torch() -> None:
-    """Raise unless what runs a package is installed.
-
-    Raises:
-        ScaffoldError: a library is missing.
-    """
-    missing = [name for name in ("torch", "diffusers", "peft", "tensordict") if find_spec(name) is None]
-    if missing:
-        raise ScaffoldError(
-            f"{sys.executable} has no {', '.join(missing)}, which running a package needs",
-            hint=install_command("verify"),
-        )
 
 
 @contextmanager

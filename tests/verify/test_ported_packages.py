@@ -19,10 +19,9 @@ from scaffold.verify.catalogue import catalogue
 from scaffold.verify.package import Package
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.environment import OVERRIDE, find_environment
-from scaffold.verify.rollout.facts import NotEstablishedError
+from scaffold.verify.rollout.facts import NotEstablishedError, ported_facts
 from scaffold.verify.rollout.level import check_ids
 from scaffold.verify.rollout.pins import packaged_versions
-from scaffold.verify.rollout.ported_facts import ported_facts
 from scaffold.verify.run import verify
 from tests.real_rollout import assert_recorded
 

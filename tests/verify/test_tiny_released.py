@@ -17,7 +17,7 @@ import torch
 import transformers
 
 from scaffold.verify.rollout.engine_side.tiny.components import Components, NotGrownError, hold_places
-from scaffold.verify.rollout.ported_facts import _of_checkpoint
+from scaffold.verify.rollout.facts import _of_checkpoint
 
 FILES: dict[str, dict[str, Any]] = {
     "transformer/config.json": {"dim": 1536, "heads": 12, "axes": [32, 48, 48], "in_channels": 128, "vocab_size": 9},

@@ -21,7 +21,7 @@ from scaffold.verify.contracts import batch_equals_singles
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.rollout.engine_side import recorder
-from scaffold.verify.rollout.ported_facts import filled_guidance
+from scaffold.verify.rollout.facts import filled_guidance
 from scaffold.verify.subject.checkpoint import CheckpointWriter, load, write_tensors
 from scaffold.verify.subject.geometry import Geometry
 from scaffold.verify.subject.recorded import RecordedSubject
