@@ -1,4 +1,4 @@
-"""What a checkpoint's own configurations say of scheduler and autoencoder, where the source leaves it to them."""
+"""Reads scheduler and autoencoder facts from a checkpoint's configurations if the source leaves them open."""
 
 from __future__ import annotations
 

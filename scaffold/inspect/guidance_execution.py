@@ -1,4 +1,4 @@
-"""How the predictions of guidance are computed: one after the other, or in one forward."""
+"""Finds whether the predictions of guidance are computed one after the other, or in one forward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a turn does to the sample: a scheduler's step, an update written out, or noise put on a prediction."""
+"""How a turn updates the sample: by a scheduler's step, a written-out update, or noise added to a prediction."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def unwrap(value: Value) -> Value:
         elif isinstance(value, Call) and (inner := reshaped(value)) is not None:
             value = inner
         elif isinstance(value, Call) and value.name == "where" and len(value.args) == 3:
-            # Some entries keep what they were, as those of a conditioning frame do.
+            # Some entries are unchanged, such as those of a conditioning frame.
             kept = [a for a in value.args[1:] if not isinstance(a, Carried)]
             if len(kept) != 1:
                 break
