@@ -42,7 +42,7 @@ EVERYWHERE = {"files", "limits", "terminal"}
 TREES = {
     "check": 73,
     "inspect": 49,
-    "port": 40,
+    "port": 43,
     "verify": 8,
     "grade": 8,
     "render": 3,

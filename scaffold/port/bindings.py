@@ -42,6 +42,7 @@ class Bindings:
         self.files = Files(graph)
         self.gaps: dict[tuple[str, int, str], Gap] = {}
         self.assumptions: dict[tuple[str, int], Assumption] = {}
+        self.answered: set[str] = set()  # names of what the surroundings answered
         self.libraries: dict[str, tuple[str, str | None]] = dict(STANDARD)
         self.supports: dict[str, set[str]] = {}
         self._order: dict[Defined, str] = {}

@@ -14,8 +14,9 @@ from scaffold.limits.collector import collector_off
 from scaffold.port.building import Building, Unbuilt, building_of
 from scaffold.port.building_calls import without_file_checks
 from scaffold.port.checkpointed import CALLED, checkpoint_layers
-from scaffold.port.constant_tables import constant_tables
+from scaffold.port.constant_tables import NAME, constant_tables
 from scaffold.port.engine import LOADER, NEVER, Engine, is_dataclass
+from scaffold.port.folding import fold
 from scaffold.port.kept_state import kept_state
 from scaffold.port.layer_lists import made_by_number
 from scaffold.port.module_text import module_text
@@ -23,6 +24,7 @@ from scaffold.port.names import Defined, resolve
 from scaffold.port.own_model import OwnModel, own_model
 from scaffold.port.result import Kept, Port
 from scaffold.port.stacked import Row
+from scaffold.port.supports import support_names
 from scaffold.render.formats.python import LEFT_OUT, RULES, SETTINGS, WIDTH, run_ruff
 from scaffold.render.long_lines import break_long_lines
 from scaffold.scratch import scratch_folder
@@ -181,7 +183,9 @@ def port_denoiser(
             run, tables = (run, None) if more.engine.gaps else (more, tables)
     engine = run.engine
     files = tuple(sorted({engine.files.info(key.module).file for key in engine.order}))
-    checkpointed = checkpoint_layers(restore_precision(module_text(engine, _header(engine, origin, files))))
+    used = {run.builder, NAME, method, LOADER, *extra_methods, *support_names()}
+    whole = fold(module_text(engine, _header(engine, origin, files)), engine.order[origin], used, engine.answered)
+    checkpointed = checkpoint_layers(restore_precision(whole))
     text = finish(checkpointed.text if building is None else without_file_checks(checkpointed.text))
     tree = ast.parse(text)
     entry = engine.order[origin]

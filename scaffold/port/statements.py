@@ -135,6 +135,8 @@ class Statements(AssignedLayers):
             return
         target = small.targets[0].target
         path = dotted(target)
+        if path is not None:
+            self.engine.answered.add(path.removeprefix("self"))
         if isinstance(target, cst.Name) and self._stores[target.value] == 1:
             self.known[target.value] = found
         elif path is not None and path.startswith("self.") and self.owner is not None:
