@@ -18,7 +18,7 @@ _BATCH_SPLITS = frozenset(("chunk", "unbind"))
 
 
 def find_execution(program: Program, loop: Denoising, found: list[Guidance]) -> Fact:
-    """``packed``, ``batched`` or ``sequential``: what all combinations say, else those of the default path."""
+    """Return ``packed``, ``batched`` or ``sequential``: common to all combinations, else to the default path's."""
     everywhere = _agreed(program, loop, found)
     if everywhere.confidence != "unknown" or loop.model_output is None:
         return everywhere

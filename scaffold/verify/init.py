@@ -47,7 +47,7 @@ def init_text(package: Package) -> str:
 
 
 def first_unknown(text: str) -> str:
-    """The first key of a table of `init_text` that a person has to fill in; ``columns`` where all above is known."""
+    """Return the first key in a table of `init_text` that a person must fill in; ``columns`` if all else is known."""
     lines = (line for line in text.splitlines() if f'"{UNKNOWN}"' in line.partition("#")[0])
     return next(lines, "columns").partition(" =")[0]
 

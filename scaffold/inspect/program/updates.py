@@ -94,7 +94,7 @@ def unwrap(value: Value) -> Value:
 
 
 def _stepped_part(joined: Call) -> Value | None:
-    """The one part of a joined tensor that a step made; the others, as a conditioning frame, stay what they were."""
+    """Return the one part of a joined tensor that a step computed; others, such as a conditioning frame, are kept."""
     parts = [unwrap(p) for p in (joined.args[0].parts() if joined.args else [])[:4]]
     steps = [p for p in parts if isinstance(p, Call) and p.name == STEP_METHOD]
     return steps[0] if len(steps) == 1 else None

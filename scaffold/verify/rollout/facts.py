@@ -156,7 +156,7 @@ def _prompt(
 
 
 def raised(names: Iterable[str], defaults: Mapping[str, Any], neutral: float = 1.0) -> dict[str, float]:
-    """Scales that are on where a request brings images, so that all branches run: one off by default is one above."""
+    """Return scales for requests with images, all of them on so that all branches run: one off by default is raised."""
     return {name: max(float(defaults[name]), neutral + 1) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Libraries that vllm imports beside what runs here and that the environment lacks: quantised weights, sound."""
+"""Stand-ins for libraries that vllm imports but does not run here, and the environment lacks: quantisation, sound."""
 
 from __future__ import annotations
 

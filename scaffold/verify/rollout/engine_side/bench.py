@@ -173,7 +173,7 @@ class EngineUnderTest:
 
     @property
     def neutral(self) -> float:
-        """The scale of text guidance that is none: 1, or 0 where the scale counts what is added to the prediction."""
+        """The text guidance scale that means no guidance: 1, or 0 if the scale weights a term added to one."""
         return float(self.task.facts["guidance"].get("neutral", 1.0))
 
     def guided(self, scale: float) -> Recipe:

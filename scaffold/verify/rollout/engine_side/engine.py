@@ -25,9 +25,9 @@ from scaffold.verify.rollout.engine_side.transport import KitTransport, LibraryT
 
 
 def draw_once(autoencoder: Any) -> None:
-    """Let ``decode`` of an autoencoder draw one picture of each shape, and give a copy of it from then on.
+    """Let ``decode`` of an autoencoder decode one image of each shape, and return copies of it afterwards.
 
-    Training has no autoencoder, so nothing that it recomputes can depend on what a picture shows.
+    Training has no autoencoder, so its recomputation cannot depend on an image's content.
 
     Args:
         autoencoder: a module; its method takes latents of any shape and returns a picture, in whatever holds it.

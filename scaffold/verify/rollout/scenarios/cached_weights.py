@@ -1,4 +1,4 @@
-"""Weights behind a cache: what runs in some calls of the denoiser only, or before them, and is read in the others."""
+"""Weights behind a cache: of layers that run in only some calls of the denoiser, or before them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and defaults of a denoiser's settings: what its constructor takes, and what its builder asks a file for."""
+"""Finds names and defaults of a denoiser's settings: its constructor's arguments, and keys its builder reads."""
 
 from __future__ import annotations
 
