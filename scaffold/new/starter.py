@@ -80,7 +80,7 @@ def _lines(report: Report, preset: Preset, recipe: Mapping[str, Any]) -> Iterato
     yield from _guidance(report, preset)
     yield ""
     yield "[recipe]"
-    for name in (name for name in DEFAULTS if name in recipe):  # a ported package validates with as many steps
+    for name in (name for name in DEFAULTS if name in recipe):  # validation uses the same number
         yield _entry(name, recipe.get(name), "" if recipe.get(name) is not None else "no source says it")
     yield ""
     yield "[lora]"

@@ -1,4 +1,4 @@
-"""Contract profiles: what differs between verl-omni releases, one TOML file each in ``profiles/``."""
+"""Contract profiles: the differences between verl-omni releases, one TOML file each in ``profiles/``."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class ContractProfile:
             "lora_hook": self.lora_hook,
             "worker_extension": self.worker_extension,
             "entry_point": self.entry_point,
-            # What a release does not have is not a value that could not be established.
+            # A feature a release lacks is not an unknown value.
             **({"v1_entry_point": self.v1_entry_point} if self.v1_entry_point else {}),
             "use_v1": self.use_v1,
             **({"io_spec": self.io_spec} if self.io_spec else {}),
