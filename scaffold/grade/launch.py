@@ -226,11 +226,13 @@ def recipe(section: Section, facts: Established, weights: int | None = None, siz
         section.put(name, own or pixels, released if own is None and pixels is not None else origin)
     steps = section.put("num_inference_steps", sizes.get("num_inference_steps"), origin)
     del section.values["validation_steps"]  # validation uses the same number
-    frames = sizes.get("num_frames")
-    # The request's default is a single frame, which is not a video.
-    section.put("num_frames", frames if frames != 1 else None, origin)
+    framed = facts.value("detail.media.kind") == "video"
+    if framed:
+        frames = sizes.get("num_frames")
+        # The request's default is a single frame, which is not a video.
+        section.put("num_frames", frames if frames != 1 else None, origin)
     section.put("sized", visual or bool({"height", "width"} & set(sizes)), origin)
-    section.put("framed", facts.value("detail.media.kind") == "video", origin)
+    section.put("framed", framed, origin)
     size, (low, high) = section.values["sde_window_size"], section.values["sde_window_range"]
     if steps is not None and steps < 2 * high:
         section.put("sde_window_range", [low, max(steps // 2, size)], "the first half of the steps")
