@@ -101,7 +101,6 @@ class ContractProfile:
         return {
             "profile": self.name,
             "rollout_result": self.rollout_result,
-            "hooks": list(self.hooks),
             "logprob_difference": self.logprob_difference,
             "peft_below": self.peft_below,
             "lora_hook": self.lora_hook,
@@ -111,7 +110,6 @@ class ContractProfile:
             **({"v1_entry_point": self.v1_entry_point} if self.v1_entry_point else {}),
             "use_v1": self.use_v1,
             **({"io_spec": self.io_spec} if self.io_spec else {}),
-            "request_ids": list(self.request_ids),
             "lora_merge": self.lora_merge,
             "example_readme": self.example_readme.replace("{model}", model),
             "docs_link": self.docs_link.replace("{model}", model) if self.docs_link else None,
