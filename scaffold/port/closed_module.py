@@ -325,7 +325,7 @@ class ClosedModule:
         callee = self.callees.get(key)
         given = callee.given(node) if callee is not None else None
         if callee is not None:
-            callee.open |= given is None
+            callee.open |= given is None or formatted  # trees do not say where in a string
             callee.calls.append(node)
             self.references.add(callee.name)
         if callee is None or key.startswith("."):

@@ -458,7 +458,7 @@ class _Round:
         """Change statements; tells whether none is left of them, a text that says what they do left out."""
         left, ended = [], False
         for node in body:
-            if ended or self._goes(node):
+            if (ended or self._goes(node)) and not holds(node, ast.Yield, ast.YieldFrom):
                 if self.edits.alone(node) or isinstance(node, (ast.If, ast.For, ast.FunctionDef)):
                     self.gone.add(node)
                     left.append((node, False))
@@ -558,7 +558,8 @@ class _Round:
 
     def _if(self, node: ast.If) -> None:
         value, edits = self._value(node.test), self.edits
-        if value is _OPEN or node.body[0].lineno <= (node.test.end_lineno or 0):
+        yields = holds(node, ast.Yield, ast.YieldFrom)
+        if value is _OPEN or yields or node.body[0].lineno <= (node.test.end_lineno or 0):
             self._expressions(node.test, True)
             empty = self._block(node.body)
             if node.orelse and all(self._goes(part) or isinstance(part, ast.Pass) for part in node.orelse):

@@ -242,6 +242,17 @@ def some(x, flag=None, **others):
     return x if flag is None else others, {name: others[name] for name in others}
 
 
+def said(x, kind=None):
+    return x if kind is None else kind
+
+
+def empty(x, more=False):
+    if more:
+        yield x
+    return
+    yield x
+
+
 def idle():
     unread = 3
     return 3
@@ -272,6 +283,7 @@ class Model(nn.Module):
         seen = []
         value = chosen(x, seen, unread=loud(seen))
         counts = counted(x) if COUNTED else idle()
+        seen += [f"{said(x, kind=None)}", f"é {said((x), None)}", said(x), list(empty(x))]
         more = [rest(x), rest(x, flag=None, size=3, sizes=[x]), rest(x, seen=loud(seen)), some(x, flag=None, size=3)]
         return [*more, once(x), shadowed(x), told(x), both(x), value, seen, counts]
 """
