@@ -15,7 +15,7 @@ MAX_CONFIGS = 64
 
 
 def is_config(name: str) -> bool:
-    """Tell whether a file name is that of a JSON file other than a weight index."""
+    """Return whether a file name is that of a JSON file other than a weight index."""
     return name.endswith(".json") and not name.endswith((SUFFIX, ".bin.index.json"))
 
 
@@ -33,7 +33,7 @@ def read_configs(folder: Folder, names: list[str]) -> tuple[dict[str, dict[str, 
 def collect(
     names: Iterable[str], read: Callable[[str], bytes], label: Callable[[str], str]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Return configs and reasons like ``read_configs``, for any way to read a file.
+    """Return configs and reasons as ``read_configs`` does, with a given function to read a file.
 
     Args:
         names: all files of the checkpoint.

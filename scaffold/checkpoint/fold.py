@@ -13,9 +13,9 @@ from scaffold.errors import ScaffoldError
 
 # A number longer than this is not a layer index; with leading zeros it could not be unfolded.
 _MAX_DIGITS = 9
-# Numbers beyond this many levels stay as they are.
+# Numbers beyond this many levels are not folded.
 _MAX_LEVELS = 8
-# A row stands for no more names than this.
+# The most names a row may stand for.
 _MAX_NAMES = 1_000_000
 _RUN = rf"\d{{1,{_MAX_DIGITS}}}(?:\.\.\d{{1,{_MAX_DIGITS}}})?"
 _NUMBERS = re.compile(rf"\{{({_RUN}(?:,{_RUN})*)\}}")
@@ -140,7 +140,7 @@ def unfold(pattern: str) -> Iterator[str]:
     Raises:
         ScaffoldError: more than a million.
     """
-    texts = _NUMBERS.split(pattern)  # every second one is what stands in braces
+    texts = _NUMBERS.split(pattern)  # every second one is the content of braces
     levels = [[_run(part) for part in numbers.split(",")] for numbers in texts[1::2]]
     if prod(sum(map(len, runs)) for runs in levels) > _MAX_NAMES:
         raise ScaffoldError(f"{pattern[:200]!r} stands for more than {_MAX_NAMES:,} names")

@@ -1,4 +1,4 @@
-"""A checkpoint folder: which files it has, and that each of them really lies in it."""
+"""A checkpoint folder: its files, each checked to be inside it."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ class Folder:
 
 
 def opened_folder(location: Path) -> Path:
-    """Return the folder that is meant: of a repository in a Hub cache the snapshot of ``main``, else the one given.
+    """Return the checkpoint folder: for a repository in a Hub cache the snapshot of ``main``, else the given one.
 
-    A Hub cache of one repository stands for that.
+    A Hub cache with a single repository stands for that repository.
     """
     held = sorted(location.glob("models--*/refs/main")) if location.is_dir() else []
     location = held[0].parents[1] if len(held) == 1 else location
@@ -119,7 +119,7 @@ def opened_folder(location: Path) -> Path:
 
 @contextmanager
 def open_regular(path: Path, label: str) -> Iterator[tuple[RawIOBase, int]]:
-    """Open a regular file without buffering and give its size; a pipe or device is never waited for.
+    """Open a regular file without buffering and return its size; never block on a pipe or device.
 
     Raises:
         ScaffoldError: it cannot be opened or read, or is not a regular file.

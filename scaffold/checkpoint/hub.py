@@ -1,6 +1,6 @@
 """Checkpoints on the Hub: `huggingface_hub` fetches configs and headers in a child process, bounded as a whole.
 
-A slow, endless or damaged answer ends with the child; what it wrote is read as a folder of this machine is.
+A slow, endless or damaged answer ends with the child; its output is read like a local folder.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from scaffold.files.resources import install_command
 from scaffold.scratch import scratch_folder
 
 TOTAL_SECONDS = 300.0
-"""How long a repository may take, all its files together."""
+"""Seconds for a repository, all its files together."""
 LARGEST = 1 << 43
-"""Bytes of the largest weight file that is believed: 8 TiB."""
+"""The largest size of a weight file that is accepted: 8 TiB."""
 
 
 def read_hub(location: str, progress: Progress | None = None) -> CheckpointHeaders:
@@ -45,7 +45,7 @@ def read_hub(location: str, progress: Progress | None = None) -> CheckpointHeade
         )
     with scratch_folder("hub") as folder:
         command = [sys.executable, "-m", "scaffold.checkpoint.hub_copy", location, str(folder)]
-        # With telemetry the library asks for more than the repository, and fails where that answer is damaged.
+        # With telemetry the library sends further requests, and fails if their answer is damaged.
         quiet = environment(HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1")
         try:
             done = run(command, seconds=TOTAL_SECONDS, variables=quiet)
@@ -54,7 +54,7 @@ def read_hub(location: str, progress: Progress | None = None) -> CheckpointHeade
                 f"{location}: the Hub took over {TOTAL_SECONDS:.0f} s", hint="check the connection and HF_ENDPOINT"
             ) from None
         try:
-            answer = json.loads(done.stdout.splitlines()[-1])  # the library prints, too
+            answer = json.loads(done.stdout.splitlines()[-1])  # the library prints to stdout, too
         except (IndexError, ValueError):
             why = "more memory or disk than a checkpoint's headers need" if done.returncode else "no answer"
             raise ScaffoldError(f"cannot read {location} from the Hub: {why}") from None
@@ -64,5 +64,5 @@ def read_hub(location: str, progress: Progress | None = None) -> CheckpointHeade
             if not isinstance(size, int) or not 0 <= size <= LARGEST:
                 raise ScaffoldError(f"{location}: the Hub says that {name} has {str(size)[:40]} bytes")
             with (folder / name).open("ab") as stream:
-                stream.truncate(size)  # a hole stands for the data
+                stream.truncate(size)  # a sparse region replaces the data
         return read_local(Path(answer["folder"]), progress, source=location)

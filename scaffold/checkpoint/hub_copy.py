@@ -26,12 +26,12 @@ MOST_FILES = 2000
 """Weight files of a repository."""
 MEMORY_BYTES = 1 << 30
 FIRST_BYTES = 1 << 17
-"""Enough for the header of most files, so that one request does."""
+"""Enough for the header of most files, so that one request suffices."""
 _PARALLEL = 8
 
 
 def copy(repository: str, revision: str | None, folder: Path) -> tuple[Path, dict[str, int]]:
-    """Fetch what tells a checkpoint's tensors; return where it is, and the size of each file that is there in part.
+    """Fetch what describes a checkpoint's tensors; return its folder, and the full size of each partly fetched file.
 
     Raises:
         ScaffoldError: the listing is not a checkpoint's, or a file of it is damaged or too large.
@@ -68,7 +68,7 @@ def copy(repository: str, revision: str | None, folder: Path) -> tuple[Path, dic
     for name in small:
         if sizes[name] > (MAX_INDEX_BYTES if name.endswith(SUFFIX) else MAX_CONFIG_BYTES):
             (folder / name).touch()
-            shown[name] = sizes[name]  # reading the folder says that it is too large
+            shown[name] = sizes[name]  # reading the folder reports that it is too large
             continue
         path = Path(hf_hub_download(repository, name, revision=commit, etag_timeout=timeout))
         (folder / name).write_bytes(read_bytes(path, MAX_INDEX_BYTES))
@@ -96,7 +96,7 @@ def _head(repository: str, commit: str, folder: Path, timeout: float, name: str,
 
 
 def _first(url: str, label: str, timeout: float, count: int) -> bytes:
-    """Return the first bytes of a file; a server that ignores the range is cut off."""
+    """Return the first bytes of a file; stop reading if the server ignores the range."""
     from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # type: ignore[attr-defined]
 
     headers = {**build_hf_headers(), "Range": f"bytes=0-{count - 1}", "Accept-Encoding": "identity"}
@@ -116,7 +116,7 @@ def _first(url: str, label: str, timeout: float, count: int) -> bytes:
 
 
 def explained(error: Exception, repository: str, revision: str | None) -> tuple[str, str]:
-    """Return one line on what `huggingface_hub` or the network raised, and what to do."""
+    """Return the error of `huggingface_hub` or the network in one line, and what to do."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
@@ -140,7 +140,7 @@ def explained(error: Exception, repository: str, revision: str | None) -> tuple[
 
 
 def main(location: str, folder: str) -> dict[str, Any]:
-    """Return what is printed."""
+    """Return the text to print."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_INDEX_BYTES, MAX_INDEX_BYTES))
     repository, _, revision = location.partition("@")

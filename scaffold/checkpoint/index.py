@@ -1,4 +1,4 @@
-"""The index of a sharded checkpoint, and that it and the shards say the same."""
+"""The index of a sharded checkpoint, checked against the shards."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parse_index(raw: bytes, label: str) -> dict[str, str]:
 
 
 def check_index(weight_map: Mapping[str, str], entries: Iterable[TensorHeader], label: str) -> None:
-    """Require that the shards hold what the index says, and nothing else.
+    """Require that the shards hold exactly the tensors of the index.
 
     Args:
         weight_map: shard of each tensor, named as in ``entries``.

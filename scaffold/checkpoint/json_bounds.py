@@ -9,7 +9,7 @@ from typing import Any
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
 
-# Below this size the worst a document can do is some hundred megabytes of empty lists for a moment.
+# Below this size the worst document briefly takes some hundred megabytes of empty lists.
 _SMALL_BYTES = 4_000_000
 _PIECE_BYTES = 1 << 20
 
@@ -48,8 +48,8 @@ def parse_table(raw: bytes, label: str, *, entries_per_object: int, spare_entrie
     Args:
         raw: the document, UTF-8.
         label: the file's name for errors.
-        entries_per_object: how many keys an object has at the most on average; for large documents only.
-        spare_entries: how many keys there may be on top of that.
+        entries_per_object: the highest average number of keys per object; for large documents only.
+        spare_entries: how many keys there may be beyond that.
 
     Raises:
         ScaffoldError: not JSON, no object, duplicate keys, nested too deeply, a number out of place, or a document
@@ -64,7 +64,7 @@ def parse_table(raw: bytes, label: str, *, entries_per_object: int, spare_entrie
 
 
 def parse_config(raw: bytes, label: str) -> dict[str, Any] | None:
-    """Parse a JSON config; None when it is JSON but no object.
+    """Parse a JSON config; None if it is JSON but not an object.
 
     Raises:
         ScaffoldError: not JSON, duplicate keys or nested too deeply.
@@ -80,16 +80,16 @@ def _refuse_bomb(raw: bytes, label: str, entries_per_object: int, spare_entries:
         counts[b"["] > 2 * objects
         or counts[b":"] > entries_per_object * objects + spare_entries
         or counts[b","] > 80 * objects + spare_entries
-        # An object with the keys of a tensor takes at least this much punctuation.
+        # An object with the keys of a tensor has at least this much punctuation.
         or (objects - 2) * 12 > counts[b""]
     ):
         raise ScaffoldError(f"{label} is not a table of tensors: its JSON is {len(raw)} bytes of other structure")
 
 
 def _outside_text(raw: bytes, characters: bytes) -> dict[bytes, int]:
-    """Return how often characters stand outside of JSON strings, and under ``b""`` how many bytes stand there at all.
+    """Return the count of each character outside JSON strings, and under ``b""`` the count of all bytes there.
 
-    It goes piece by piece: a document of nothing but quotes would otherwise become a hundred million objects.
+    The document is processed piece by piece: one of only quotes would otherwise become a hundred million objects.
     """
     unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
     singles = [bytes([character]) for character in characters]

@@ -1,4 +1,4 @@
-"""Which files of a listing are the checkpoint, and how what they hold is put together."""
+"""Finds the checkpoint's files in a listing, and assembles their contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def weight_names(names: Iterable[str]) -> list[str]:
 
 
 def no_weights(where: str, names: Iterable[str]) -> ScaffoldError:
-    """Return the error for a listing without weights; pickles are named, never loaded."""
+    """Return the error for a listing without weights; it names pickles, which are never loaded."""
     pickles = sorted(name for name in names if name.endswith(PICKLES))
     if pickles:
         shown = ", ".join(pickles[:3]) + (f" and {len(pickles) - 3} more" if len(pickles) > 3 else "")
@@ -84,7 +84,7 @@ def assemble(
         labels: how errors name each index.
 
     Raises:
-        ScaffoldError: an index and its shards do not say the same, or there are no tensors at all.
+        ScaffoldError: an index and its shards disagree, or there are no tensors at all.
     """
     for name, weight_map in indexes.items():
         members = sorted(set(weight_map.values()))

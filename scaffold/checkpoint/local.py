@@ -15,7 +15,7 @@ from scaffold.checkpoint.safetensors_header import LENGTH_BYTES, header_length, 
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import read_up_to
 
-# Of the components in subfolders, where the weights lie beside them.
+# Config of a model whose components are subfolders.
 CONFIGS = ("/config.json", "/scheduler_config.json")
 Progress = Callable[[int, int], None]
 
@@ -23,9 +23,9 @@ Progress = Callable[[int, int], None]
 def read_local(location: Path, progress: Progress | None = None, source: str | None = None) -> CheckpointHeaders:
     """Read the headers below a path that exists.
 
-    A folder stands for the weights directly in it, or, where it has none, for those of its subfolders; where an index
-    lies, for those that it names, as loaders read it. A repository in a Hub cache stands for the snapshot of ``main``.
-    A weight file stands for itself, an index for its shards; configs are those beside them.
+    A folder means the weights directly in it, or, if it has none, those of its subfolders; with an index, only the
+    weights in the index, as loaders do. A repository in a Hub cache means the snapshot of ``main``. A weight file means
+    itself, an index its shards; configs are those beside them.
 
     Args:
         location: folder, ``.safetensors`` file or ``.safetensors.index.json`` file.

@@ -18,7 +18,7 @@ MAX_MANIFEST_BYTES = 32_000_000
 
 
 def read_manifest(path: str | Path, *, inside: Path | None = None) -> CheckpointHeaders:
-    """Return a manifest's tensors as if their file had been read.
+    """Return a manifest's tensors as headers of a checkpoint.
 
     A manifest is a JSON object of ``name: {"dtype": …, "shape": […]}`` in a file called ``<model>.<file>.json``;
     ``<file>.safetensors`` is the weight file it stands for. ``layers.{0..27}.norm`` names a tensor of each number.
@@ -61,7 +61,7 @@ def read_manifest(path: str | Path, *, inside: Path | None = None) -> Checkpoint
 
 
 def manifest_text(tensors: Iterable[TensorHeader]) -> str:
-    """Return a manifest of these tensors, one line for those that differ in the number of their layer only."""
+    """Return a manifest of these tensors, one line for names that differ only in their layer number."""
     alike: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for tensor in tensors:
         alike.setdefault((tensor.dtype, tensor.shape), []).append(tensor.name)

@@ -1,4 +1,4 @@
-"""Where a checkpoint is: a path on this machine or a repository on the Hub."""
+"""Reads a checkpoint from a path on this machine or from a repository on the Hub."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from scaffold.terminal.progress import progress_bar
 
 _REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@[\w./-]+)?", re.ASCII)
 _LONGEST = 96
-# What the Hub takes for no id, and what can only be a file that is not there.
+# Texts that are not an id on the Hub, or can only be a missing file.
 _NO_ID = re.compile(r"--|\.\.|[.-](/|$)|\.(git|ipynb|safetensors|json|bin|pt|pth|ckpt|gguf)$")
 
 
 def is_repository(text: str) -> bool:
-    """Tell whether a text has the form ``owner/name`` or ``owner/name@revision`` of an id on the Hub."""
+    """Return whether a text has the form ``owner/name`` or ``owner/name@revision`` of an id on the Hub."""
     found = _REPOSITORY.fullmatch(text)
     return found is not None and len(found[1]) <= _LONGEST and _NO_ID.search(found[1]) is None
 

@@ -1,7 +1,7 @@
 """The header of one safetensors file: eight bytes of length, then JSON, checked in full.
 
-The safetensors library keeps the last of two equal keys without a word and reads local files only, so the header is
-parsed here, for local and remote files alike; a test holds the verdicts against the library's.
+The safetensors library silently keeps the last of two equal keys and reads only local files, so the header is parsed
+here, for local and remote files alike; a test compares the verdicts with the library's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_RANK = 64
 _MAX_BITS = 1 << 63
 _METADATA = "__metadata__"
 
-# What lies in the place of weights after a download that went wrong, by its first bytes in lower case.
+# Files found instead of weights after a failed download, by their first bytes in lower case.
 _AGAIN = "download the file again, as with `hf download`"
 _NO_WEIGHTS = (
     (b"<!doctyp", "an HTML page", _AGAIN),
@@ -70,7 +70,7 @@ def parse_header(raw: bytes, data_bytes: int, label: str, file: str) -> list[Ten
         file: the file's name in the result.
 
     Raises:
-        ScaffoldError: anything by which two readers could disagree on what the file holds.
+        ScaffoldError: the header is ambiguous: two readers could disagree on the file's content.
     """
     table = parse_table(raw, label, entries_per_object=8, spare_entries=10_000)
     metadata = table.pop(_METADATA, None)

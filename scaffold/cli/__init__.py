@@ -1,4 +1,4 @@
-"""The command line. `run` is the console script; each command is a module of ``commands/``, found by walking."""
+"""The command line. `run` is the console script; each module of ``commands/`` is a command."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from scaffold.limits import own_process
 from scaffold.terminal.interrupt import EXIT_CODE, line
 from scaffold.terminal.printable import printable
 
-# What a full disk, a quota, missing permissions or a machine at its limits look like; anything else is our bug.
+# Errors of a full disk, a quota, missing permissions or exhausted resources; anything else is our bug.
 _REFUSALS = frozenset(
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EMFILE", "ENFILE", "ENOMEM", "EIO")
 )
-# What no file system takes for a path, whoever names it.
+# Errors of a path that no file system accepts.
 _NO_PATHS = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 
-# The two forms in which click and typer name what is near.
+# The two forms in which click and typer suggest similar names.
 _MEANT = r"\.? \(?(?:Did you mean|Possible options:) ([^()?]+)[)?]+$"
 
 
 def run() -> NoReturn:
-    """The console script: `main` in a process that ends with it, so garbage is left for the end to take."""
+    """The console script: runs `main` in a process that then exits, so that garbage is never collected."""
     gc.disable()
     own_process.MAY_CACHE = True
     try:
         main()
     finally:
-        # Python looks for garbage twice before it leaves; in the syntax trees of a checkout that takes its time.
+        # Python collects garbage twice at exit, which is slow with the syntax trees of a checkout.
         gc.freeze()
 
 
 def main() -> NoReturn:
-    """Run the command; errors of the user's are one line on stderr."""
+    """Run the command; user errors are one line on stderr."""
     _speak_utf8()
     try:
-        # Imported here, so that Ctrl-C in the tenth of a second that it takes is not a traceback either.
+        # Imported here, so that Ctrl-C during the import, which takes 0.1 s, is not a traceback either.
         from scaffold.cli.app import app
 
         status = app(next(iter(sys.argv[1:]), ""))(prog_name="omni-scaffold", standalone_mode=False)
-        if status == EXIT_CODE:  # typer makes Ctrl-C that while it reads the arguments
+        if status == EXIT_CODE:  # typer raises this for Ctrl-C while it reads the arguments
             raise KeyboardInterrupt
     except ScaffoldError as error:
         _fail(error.line, error.exit_code)
@@ -56,7 +56,7 @@ def main() -> NoReturn:
     except BrokenPipeError:
         _reader_left()
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # click and rich make it a plain 1
+        if isinstance(end.__context__, BrokenPipeError):  # click and rich turn it into exit code 1
             _reader_left()
         raise
     except (MemoryError, RecursionError) as error:
@@ -68,7 +68,7 @@ def main() -> NoReturn:
     except OSError as error:
         _environment(error)
     except RuntimeError as error:
-        if not str(error).startswith("Symlink loop"):  # what pathlib makes of one before Python 3.13
+        if not str(error).startswith("Symlink loop"):  # pathlib raises this for a link loop before Python 3.13
             raise
         _fail(str(error), ScaffoldError.exit_code)
     except Exception as error:
@@ -77,20 +77,20 @@ def main() -> NoReturn:
 
 
 def _reader_left() -> NoReturn:
-    """The reader of a pipe has seen enough; Python would complain again while closing stdout."""
+    """Handle a closed pipe; Python would report it again while closing stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(141)
 
 
 def _speak_utf8() -> None:
-    """Print trees, patches and names of files as the bytes that they are, whatever the locale cannot spell."""
+    """Print UTF-8 whatever the locale, so that trees, patches and file names keep their bytes."""
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)
 
 
 def _environment(error: OSError) -> NoReturn:
-    """Say what the machine refused; where a command writes the user's files, it says so itself."""
+    """Return the message for an error of the machine; commands that write the user's files report those themselves."""
     if isinstance(error, RefusedFileError):
         _fail(f"{error.filename} {error.strerror}", ScaffoldError.exit_code)
     if error.errno == errno.ENOENT and error.filename is None:
@@ -107,7 +107,7 @@ def _environment(error: OSError) -> NoReturn:
 
 
 def _usage(error: Exception) -> NoReturn:
-    """Say what is wrong with the command line; typer keeps the exceptions for it to itself, under changing names."""
+    """Return the message for a wrong command line; typer's exceptions for it are private, under changing names."""
     say = getattr(error, "format_message", None)
     if say is None:
         raise error

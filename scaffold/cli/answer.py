@@ -1,4 +1,4 @@
-"""Answers for programs: one JSON document on standard output."""
+"""Output for programs: one JSON document on standard output."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scaffold.terminal.progress import VOICE
 
 
 def show_json(answer: Mapping[str, Any]) -> None:
-    """Print an answer; it says its ``schema`` itself."""
+    """Print an answer, which contains its ``schema``."""
     import json
 
     typer.echo(json.dumps(answer, indent=2))
 
 
 def show_next(step: str) -> None:
-    """Print what to do now, unless the result alone is wanted."""
+    """Print the next step, except with ``-q``."""
     if not VOICE.quiet:
         typer.echo(printable_command(f"next: {step}"))

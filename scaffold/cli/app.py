@@ -19,7 +19,7 @@ from scaffold.terminal.progress import VOICE
 
 
 class InterruptedCommandError(ScaffoldError):
-    """The user pressed Ctrl-C. Typer turns a `KeyboardInterrupt` into a status without a word."""
+    """The user pressed Ctrl-C. Typer would turn a `KeyboardInterrupt` into a status without a message."""
 
     exit_code = EXIT_CODE
 
@@ -28,8 +28,7 @@ def app(wanted: str = "") -> typer.Typer:
     """Return the application; a command's module holds the function of its own name and its ``ORDER``.
 
     Args:
-        wanted: the command that is going to run, without which the others need not be built.
-            Any other word brings all of them.
+        wanted: the command to run; only it is then built. Any other word builds all commands.
     """
     found = typer.Typer(
         name="omni-scaffold",
@@ -51,7 +50,7 @@ def app(wanted: str = "") -> typer.Typer:
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the options that all have, which ends with one line on Ctrl-C."""
+    """Return the command with the common options and with one line of output on Ctrl-C."""
 
     @functools.wraps(command)
     def run(*arguments: Any, quiet: bool = False, verbose: bool = False, **options: Any) -> None:
@@ -63,7 +62,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt as interrupt:
             raise InterruptedCommandError(line(f"`omni-scaffold {command.__name__}`", interrupt)) from None
 
-    # Typer asks for both.
+    # Typer reads both.
     signature = inspect.signature(command, eval_str=True)
     own = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind) for name, kind in _VOICE

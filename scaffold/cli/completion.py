@@ -1,6 +1,6 @@
-"""What a shell completes beside commands and options, from what is on this machine: pipelines, versions, ids.
+"""Shell completion of pipelines, versions and ids, from data on this machine.
 
-Nothing is fetched: a shell asks on each press of the tab key.
+Nothing is fetched, since a shell asks on each press of the tab key.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scaffold.errors import ScaffoldError
 
 
 def pipelines(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Registry keys and model folders of the version that the command names, else of the default one."""
+    """Return registry keys and model folders of the version given in the command, else of the default one."""
     from scaffold.upstream import DEFAULT_VERSION, locate, read_registry
     from scaffold.upstream.at_hand import at_hand
 

@@ -1,4 +1,4 @@
-"""How a difference of files is printed: as it is, for ``git apply``, and on a terminal so that nothing in it acts."""
+"""Prints a diff: verbatim for ``git apply``, and escaped on a terminal."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from scaffold.terminal.printable import printable_lines
 
 
 def show(difference: str) -> None:
-    """Print a difference of files."""
+    """Print a diff."""
     typer.echo(printable_lines(difference) if sys.stdout.isatty() else difference, nl=False)

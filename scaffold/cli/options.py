@@ -13,7 +13,7 @@ from scaffold.errors import ScaffoldError
 
 
 class Format(str, Enum):
-    """Output formats of the commands that answer."""
+    """Output formats of the commands with a JSON answer."""
 
     text = "text"
     json = "json"
@@ -27,7 +27,7 @@ class Task(str, Enum):
 
     @property
     def asked(self) -> str | None:
-        """The task as other rooms know it; None for the usual one."""
+        """The task for other modules; None for the default."""
         return None if self is Task.generate else self.value
 
 
@@ -54,7 +54,7 @@ AnswerFormat = Annotated[Format, typer.Option("--format", help="How to print the
 
 
 def _svg_file(path: Path | None) -> Path | None:
-    """Refuse a place where no file can be written, before anything else is."""
+    """Refuse, before any work, a path where no file can be written."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         what = "is a folder" if path.is_dir() else "lies in no folder"
         raise ScaffoldError(f"--export-svg {path} {what}", hint="name a file in a folder that is there")

@@ -1,6 +1,6 @@
-"""What ``new`` asks on a terminal: all where no MODEL is given, else what no source tells.
+"""Questions of ``new`` on a terminal: all of them without MODEL, else only those no source answers.
 
-Each answer is an option, and the command is printed.
+Each answer is an option, and the equivalent command is printed.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
 
 SHOWN = 15
-LARGEST_RANK = 4096  # that --lora-rank takes
+LARGEST_RANK = 4096  # the highest --lora-rank
 T = TypeVar("T")
 
 
 def can_ask() -> bool:
-    """Whether a person is there to answer: never in a pipe."""
+    """Whether a person can answer: never in a pipe."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def ask(request: NewRequest) -> NewRequest:
-    """Ask for what is not given and no package says, with what was found as the default.
+    """Ask for what neither the command nor a package gives, with the detected value as the default.
 
     Raises:
-        ScaffoldError: no such vllm-omni or checkout, or a pipeline that this path does not serve.
-        KeyboardInterrupt: the person has had enough.
+        ScaffoldError: no such vllm-omni or checkout, or an unsupported pipeline.
+        KeyboardInterrupt: the person aborted.
     """
     from scaffold.inspect import inspect_pipeline
     from scaffold.new import refuse
@@ -83,18 +83,18 @@ def ask(request: NewRequest) -> NewRequest:
 
 
 def ask_recipe(request: NewRequest, spec: IntegrationSpec, *more: str, everything: bool = True) -> RecipeOptions:
-    """Ask for the values of the recipe that were not given, with those of the spec as the defaults.
+    """Ask for recipe values that were not given, with the spec's as defaults.
 
     Prints the command that does the same without questions.
 
     Args:
         request: all but the recipe.
-        spec: what the recipe is of.
-        more: options of the command that the request does not hold.
-        everything: whether all is asked, or only what the scripts need and no source tells.
+        spec: the spec with the recipe.
+        more: options of the command that are not part of the request.
+        everything: ask for all values, not only for those that the scripts need and no source gives.
 
     Raises:
-        KeyboardInterrupt: the person has had enough.
+        KeyboardInterrupt: the person aborted.
     """
     found = request.recipe
     try:
@@ -117,7 +117,7 @@ def ask_recipe(request: NewRequest, spec: IntegrationSpec, *more: str, everythin
 
 
 def _words(request: NewRequest) -> list[str]:
-    """The options of a request; none for a default."""
+    """Return the options of a request, without those at their default."""
     options: dict[str, Any] = {
         "--pipeline": request.pipeline,
         "--vllm-omni": request.vllm_omni,
@@ -143,7 +143,7 @@ def _words(request: NewRequest) -> list[str]:
 
 
 def _reward(spec: IntegrationSpec) -> str | None:
-    """The reward; None for what the spec has."""
+    """Ask for the reward; None keeps the spec's."""
     ocr = _reads_words(spec)
     kinds = "ocr, pickscore or FILE:FUNCTION" if ocr else "FILE:FUNCTION (empty for a variable of the scripts)"
     default = "ocr" if ocr else ""
@@ -152,7 +152,7 @@ def _reward(spec: IntegrationSpec) -> str | None:
 
 
 def _reads_words(spec: IntegrationSpec) -> bool:
-    """Whether the reward of the published recipe fits, so that none has to be named."""
+    """Whether the published recipe's reward fits, so that none has to be given."""
     return "media" not in spec.sections or bool(spec.value("media.ocr"))
 
 
@@ -166,7 +166,7 @@ def _resolution(spec: IntegrationSpec) -> str | None:
 
 
 def _guidance(spec: IntegrationSpec) -> list[str]:
-    """``NAME=VALUE`` of each parameter that is to have another value."""
+    """Ask for guidance; return ``NAME=VALUE`` of each changed parameter."""
     values = guidance_of(spec)
     if values:
         typer.echo(printable(f"guidance of the recipe: {guidance_origin(spec)}"))
@@ -183,7 +183,7 @@ def _guidance(spec: IntegrationSpec) -> list[str]:
 
 
 def _lora_rank(spec: IntegrationSpec) -> int | None:
-    """The adapter's rank, 0 for full parameters; None for what the spec has."""
+    """Ask for the LoRA rank, 0 for full fine-tuning; None keeps the spec's."""
 
     def way(text: str) -> str:
         if text not in ("lora", "full"):
@@ -203,7 +203,7 @@ def _lora_rank(spec: IntegrationSpec) -> int | None:
 
 
 def _accepted(check: Callable[[str], object], text: str) -> str:
-    """The text, where a check does not refuse it; else the question comes again."""
+    """Ask until a check accepts the text, and return it."""
     try:
         check(text)
     except ScaffoldError as error:
@@ -224,7 +224,7 @@ def _writable(folder: str) -> None:
 
 
 def _fitting(spec: IntegrationSpec, options: RecipeOptions, text: str) -> str:
-    """The text, where the recipe can have it; else the question comes again."""
+    """Ask until the recipe accepts the text, and return it."""
     return _accepted(lambda _: with_options(spec, options), text)
 
 
@@ -234,7 +234,7 @@ def _ask(question: str, default: str, value: Callable[[str], T]) -> T:
 
 
 def _pipeline(keys: list[str]) -> str:
-    """Search until one is left: a key, or a part that only one key has."""
+    """Ask until one pipeline matches: by its key, or by a part that only one key contains."""
     while True:
         wanted = str(typer.prompt("pipeline, or a part of its name"))
         found = [key for key in keys if wanted.lower() in key.lower()]

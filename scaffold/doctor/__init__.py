@@ -1,4 +1,4 @@
-"""What of this machine the commands need: what is there, what is wrong, the one command that mends it."""
+"""What the commands need on this machine: what is present, what is wrong, and the command that fixes it."""
 
 from scaffold.doctor.examine import Finding, examine, to_json, versions_needed
 

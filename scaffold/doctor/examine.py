@@ -1,4 +1,4 @@
-"""Looks at the machine; nothing that is looked at is imported, and only the Hub is asked over the network."""
+"""Examines the machine without importing what it examines; the only network request is to the Hub."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 EXTRA = "verify"
-"""The one list of what running a package needs, and of which releases: the extra of this name in pyproject.toml."""
+"""The extra of pyproject.toml that lists the libraries, with versions, needed to run a package."""
 HUB = "https://huggingface.co"
 HUB_SECONDS = 5.0
-ENVIRONMENT_BYTES = 4_000_000_000  # 3 GB when built, and what pip unpacks on the way
+ENVIRONMENT_BYTES = 4_000_000_000  # 3 GB when built, plus what pip unpacks meanwhile
 CPU_BUILD = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 CLONE = "git clone https://github.com/verl-project/verl-omni"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -52,10 +52,10 @@ class Finding:
 
     Attributes:
         name: what it is, the same in every run.
-        needed_for: which commands want it.
-        found: what is there; None where nothing is.
-        problem: what is wrong with it; None where nothing is.
-        mend: the one command that helps; None where there is none to name.
+        needed_for: the commands that need it.
+        found: what is present; None for nothing.
+        problem: what is wrong with it; None if nothing is.
+        mend: the command that fixes it; None if there is none.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Finding:
 
     @property
     def state(self) -> str:
-        """``ok``, ``absent``, or ``wrong``: there, and not as it has to be."""
+        """``ok``, ``absent``, or ``wrong`` for something present that does not fit."""
         return "ok" if self.problem is None else "absent" if self.found is None else "wrong"
 
 
@@ -97,7 +97,7 @@ def to_json(findings: list[Finding]) -> dict[str, Any]:
 
 
 def versions_needed(checkout: Checkout | None) -> list[str]:
-    """Versions of vllm-omni whose environments are wanted: the checkout's pin, else all that are described."""
+    """Return the versions of vllm-omni that need an environment: the checkout's pin, else all known ones."""
     pin = checkout.vllm_omni_pin if checkout is not None else None
     return known_versions() if pin is None else [pin]
 
@@ -122,7 +122,7 @@ def _python() -> Finding:
 
 
 def _libraries(checkout: Checkout | None) -> Iterator[Finding]:
-    """What `EXTRA` asks for, and in a checkout what its trainer takes of it."""
+    """The libraries `EXTRA` requires, with those versions that a checkout's trainer requires."""
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
@@ -154,7 +154,7 @@ def _has_gpu() -> bool:
 
 
 def _build(version: str) -> str:
-    """A version of torch with what it was built for, as its own text says."""
+    """Return torch's version and the platform it was built for, read from its own files."""
     try:
         text = read_text(Path(str(metadata.distribution("torch").locate_file("torch/version.py"))))
     except OSError:
@@ -193,7 +193,7 @@ def _verl_omni(checkout: Checkout | None) -> Finding:
 
 
 def _verl(checkout: Checkout | None) -> Finding:
-    """verl in ``$VERL_SRC`` beside the pin, else the one that an environment holds."""
+    """verl in ``$VERL_SRC``, compared with the pin, else the verl of an environment."""
     name, needed = "verl", "verify --level train"
     try:
         source = verl_checkout(checkout)
@@ -219,7 +219,7 @@ def _environment(version: str) -> Finding:
 
 
 def _extension(finding: Finding, folder: Path) -> Finding:
-    """Say which build of vllm this processor takes of an environment, or that it holds none for it."""
+    """Add which of the environment's vllm builds this processor uses, or that there is none for it."""
     flags = processor_flags()
     places = sorted(folder.glob("lib/python3.*/site-packages/vllm"))
     if flags is None or not places:
@@ -246,7 +246,7 @@ def _cache() -> Finding:
 
 
 def _hub() -> Finding:
-    """Whether the Hub answers anything at all; any answer of a server will do."""
+    """Whether the Hub is reachable; any HTTP answer counts."""
     address = os.environ.get("HF_ENDPOINT") or HUB
     name, needed = "hub", "--checkpoint OWNER/NAME"
     if importlib.util.find_spec("huggingface_hub") is None:

@@ -1,4 +1,4 @@
-"""SHA-256 of short texts, without the OpenSSL that `hashlib` loads: loading takes longer than a package's digests."""
+"""SHA-256 of short texts without `hashlib`: loading its OpenSSL takes longer than computing a package's digests."""
 
 from __future__ import annotations
 

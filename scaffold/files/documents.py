@@ -1,4 +1,4 @@
-"""TOML, JSON and YAML of others as plain data, or one reason why they are not: whatever stands in them."""
+"""Parses untrusted TOML, JSON and YAML as plain data, or raises one error with the reason."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from scaffold.limits.bounded import memory
 
-# What TOML promises, and all that a setting, a size or a token needs.
+# The integer range of TOML, enough for settings, sizes and tokens.
 BITS = 64
 NUMBER = f"a whole number that does not fit {BITS} bits"
 
 
 class MalformedError(ValueError):
-    """The text is no such document; the message completes ``FILE is not TOML: ``.
+    """The text is not a valid document; the message completes ``FILE is not TOML: ``.
 
     Args:
         reason: what is wrong.
-        line: where; None where that is not known, and the reason says no place either.
+        line: the line; None if unknown, and then the reason has no place either.
     """
 
     def __init__(self, reason: str, line: int | None = None) -> None:
@@ -72,7 +72,7 @@ def _parsed(parse: Callable[[], Any]) -> Any:
         raise MalformedError(f"it is nested too deeply, or too large for {memory()}") from None
     except ValueError as error:
         line, reason = getattr(error, "lineno", None), getattr(error, "msg", str(error))
-        # Python refuses long numbers with words about itself.
+        # Python's own message for long numbers speaks of Python settings.
         reason = NUMBER if "integer string conversion" in reason else re.sub(r"\s+", " ", reason)
         raise MalformedError(reason, line) from None
     _require_bounded(document)
@@ -80,7 +80,7 @@ def _parsed(parse: Callable[[], Any]) -> Any:
 
 
 def _require_bounded(document: Any) -> None:
-    """Refuse large numbers, and documents that refer to parts of themselves so often that nobody can walk them."""
+    """Refuse large numbers, and documents whose aliases expand beyond what can be traversed."""
     pending, seen = [document], 0
     while pending:
         one = pending.pop()

@@ -1,9 +1,9 @@
-"""The one way to call git: nothing that a repository's configuration names is ever started.
+"""The only way to call git: no program named in a repository's configuration is ever started.
 
-A checkout may be anybody's, and dozens of keys name programs: filters, monitors, hooks, diff drivers, transports. No
-list of them can be complete, so none is kept. The repository itself is only asked where it lies, which starts nothing.
-All else is asked of a folder beside it that borrows its objects and its index, and whose configuration is ours.
-Objects that are not there stay away: nothing is fetched.
+A checkout is untrusted, and dozens of keys name programs: filters, monitors, hooks, diff drivers, transports. No list
+of them can be complete, so there is none. The repository itself is only queried for its location, which starts nothing.
+All other queries run in a separate folder that borrows its objects and its index, with our own configuration. Missing
+objects are never fetched.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CALM = {
 }
 _UNCONFIGURED = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 _LARGEST_INDEX = 500_000_000
-# What tells whether a file differs from its blob; each value is a word.
+# Settings that decide whether a file differs from its blob; each value is a word.
 _COMPARING = ("autocrlf", "checkstat", "eol", "filemode", "ignorecase", "symlinks", "trustctime")
 _IGNORING = "excludesfile"
 
@@ -67,14 +67,15 @@ def call(
     Args:
         arguments: a command and its arguments.
         cwd: where it runs.
-        variables: besides those that keep it calm; without them the configuration of user and repository is read.
+        variables: in addition to those that disable prompts; without them the configuration of user and repository is
+            read.
         stdin: what it reads.
 
     Raises:
         OSError: there is no git.
         TookTooLong: it was ended.
     """
-    # In a hook of git's, these name the repository that was committed to.
+    # Inside a git hook, these variables name the hook's repository.
     inherited = {
         name: value
         for name, value in child_process.environment().items()
@@ -90,11 +91,11 @@ def call(
 
 
 def _output(*arguments: str, cwd: Path, variables: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes | None:
-    """What a command prints; None where it fails, or there is no git.
+    """Return a command's stdout; None if it fails, or there is no git.
 
     Raises:
-        ScaffoldError: it was ended. Git opens some files itself, and waits where one is a pipe; that there is no
-            repository, or no change, would be a guess.
+        ScaffoldError: it timed out, as git does on a pipe in place of a file; reporting no repository, or no change,
+            would be a guess.
     """
     try:
         done = call(*arguments, cwd=cwd, variables=variables, stdin=stdin)
@@ -132,7 +133,7 @@ def repository(root: Path) -> Repository | None:
 def uncommitted(root: Path) -> list[str]:
     """Return the files of a checkout that differ from its last commit, untracked ones included; empty without git.
 
-    Files are compared as they are: what a filter makes of them does not count. Submodules are not looked into.
+    Files are compared without filters. Submodules are ignored.
     """
     found = repository(root)
     if found is None:
@@ -160,7 +161,7 @@ def versions(root: Path, path: str, limit: int = 50) -> list[bytes]:
 
 
 def _settings(root: Path) -> list[str]:
-    """Options that compare files as the user's and the repository's configuration say."""
+    """Return options that compare files as the user's and the repository's configuration do."""
     options = []
     pattern = rf"^core\.({'|'.join((*_COMPARING, _IGNORING))})$"
     for entry in (_output("config", "-z", "--get-regexp", pattern, cwd=root) or b"").split(b"\0"):

@@ -1,4 +1,4 @@
-"""Python of others as a syntax tree, without the one kind of literal that nothing in Python can write back."""
+"""Parses untrusted Python into a syntax tree, refusing integer literals that Python cannot print."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import islice
 from scaffold.limits.bounded import BITS
 
 MOST_PARTS = 100_000
-"""Words, signs and lines of one file: three times the largest of vllm-omni. A syntax tree takes up to 1 KB for each."""
+"""Most tokens of one file: three times vllm-omni's largest. A syntax tree takes up to 1 KB per token."""
 _PART = re.compile(r"\w+|[^\w\s]|\n")
-# Digits of other bases have no limit, and no decimal form beyond a few thousand.
+# Non-decimal literals have no size limit, but beyond a few thousand digits no decimal form.
 _LONG = re.compile(r"0[xXoObB][0-9a-fA-F_]{250}")
 
 

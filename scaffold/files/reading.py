@@ -1,6 +1,6 @@
-"""The one way to read a file that may be anybody's: a regular one, of bounded size, inside the tree it belongs to.
+"""The only way to read an untrusted file: a regular one, of bounded size, inside the tree it belongs to.
 
-A pipe or a device is never waited for. What is refused is an `OSError` with a `strerror` like any other.
+Reading never blocks on a pipe or a device. A refusal is an `OSError` with a `strerror` like any other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHUNK = 1 << 16
 
 
 class RefusedFileError(OSError):
-    """Something is there, and it must not be read."""
+    """The path exists but must not be read."""
 
 
 def open_file(path: str | Path, *, inside: Path | None = None, dir_fd: int | None = None) -> RawIOBase:
@@ -45,7 +45,7 @@ def open_file(path: str | Path, *, inside: Path | None = None, dir_fd: int | Non
     flags = _FLAGS if dir_fd is None else _FLAGS | getattr(os, "O_NOFOLLOW", 0)
     try:
         descriptor = os.open(path, flags, dir_fd=dir_fd)
-    except ValueError:  # NUL, or what no file system can spell
+    except ValueError:  # NUL, or characters no file system can encode
         raise RefusedFileError(errno.EINVAL, "is not a path", str(path)) from None
     try:
         if inside is not None and not _real(descriptor, path).startswith(_real_folder(inside.absolute())):
@@ -62,7 +62,7 @@ def open_file(path: str | Path, *, inside: Path | None = None, dir_fd: int | Non
 
 
 def _real(descriptor: int, path: str | Path) -> str:
-    """Return the path of an open file without links; Linux knows what was really opened."""
+    """Return the resolved path of an open file, on Linux from its descriptor."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115  # for its speed
     except OSError:
@@ -121,7 +121,7 @@ def read_tail(path: str | Path, count: int) -> bytes:
 
 
 def read_lines(path: str | Path, longest: int = 1 << 20) -> Iterator[str]:
-    """Give the lines of a file of any size, UTF-8 with what is none replaced; a longer line comes in parts.
+    """Yield the lines of a file of any size, as UTF-8 with invalid bytes replaced; a very long line comes in parts.
 
     Raises:
         OSError: as `open_file`.
@@ -156,14 +156,14 @@ def expanded(path: str | Path) -> Path:
 
 
 def walk(folder: str | Path, *, inside: Path | None = None) -> Iterator[tuple[str, list[str], list[str]]]:
-    """`os.walk`, which follows no link to a folder, of a folder of others that may itself be one.
+    """`os.walk` without following links to folders, on an untrusted folder that may itself be a link.
 
     Args:
         folder: where to begin.
         inside: the tree it belongs to.
 
     Raises:
-        RefusedFileError: it is a link that leads out of the tree, perhaps to all that there is on the disk.
+        RefusedFileError: it is a link that leads out of the tree.
     """
     if inside is not None and not f"{os.path.realpath(folder)}{os.sep}".startswith(_real_folder(inside.absolute())):
         raise RefusedFileError(errno.ELOOP, "is a link that leads out of its tree", str(folder))
@@ -171,15 +171,15 @@ def walk(folder: str | Path, *, inside: Path | None = None) -> Iterator[tuple[st
 
 
 def copy_tree(source: Path, target: Path, *, inside: Path | None = None, skip: Sequence[str] = ()) -> None:
-    """Copy a folder into one that may be there; the copy holds folders and regular files alone.
+    """Copy a folder into a new or existing one; the copy holds only folders and regular files.
 
-    So nothing that is written into it later leads out of it.
+    Later writes into it thus cannot leave it.
 
     Args:
         source: the folder.
         target: where the copies go; a file that is there is replaced.
-        inside: the tree it belongs to, by default itself; of a link to a file in it, the file is copied.
-        skip: patterns of names that stay away.
+        inside: the tree it belongs to, by default itself; links to files in it are copied as files.
+        skip: patterns of names to omit.
 
     Raises:
         RefusedFileError: a pipe, a device, a link to a folder, one that leads out, or more than `LARGEST_TREE`.
@@ -199,7 +199,7 @@ def copy_tree(source: Path, target: Path, *, inside: Path | None = None, skip: S
                 continue
             path = Path(place, name)
             with open_regular(path, inside=inside or source) as (stream, size), (into / name).open("wb") as copy:
-                # What it claims is asked first, what it has counts.
+                # The claimed size is checked first; the bytes read count.
                 while size <= left and (chunk := stream.read(_CHUNK)):
                     copy.write(chunk)
                     left -= len(chunk)

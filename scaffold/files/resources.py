@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[1]
 RUNTIME = "flow_grpo_runtime"
-"""The folder below ``verl_omni/pipelines`` in which packages find the runtime that they share; it is none of them."""
+"""The folder below ``verl_omni/pipelines`` with the shared runtime; it is not a package of a model."""
 
 
 def templates_root() -> Path:
@@ -51,7 +51,7 @@ def kit_root() -> Path:
 def install_command(extra: str) -> str:
     """Return the command that installs what an extra of this distribution asks for.
 
-    It names the libraries: the distribution itself is on no package index, where anybody may take its name.
+    It names the libraries: the distribution itself is on no package index, so anybody could register its name.
     """
     from packaging.requirements import Requirement
 

@@ -45,7 +45,7 @@ def origin_of(spec: IntegrationSpec) -> UpstreamSource:
 
 
 def refuse_other_code(spec: IntegrationSpec, source: UpstreamSource, flag: str) -> None:
-    """Raise `ScaffoldError` where a ported package was made from other code than the version at hand holds.
+    """Raise `ScaffoldError` if a ported package was made from other code than the given version.
 
     Args:
         spec: the package's; one that is not ported fits every source.

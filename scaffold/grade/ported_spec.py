@@ -139,7 +139,7 @@ def _needs(missing: list[Missing], request: SpecRequest) -> Iterator[dict[str, s
 
 
 def _not_carried(theirs: list[Missing], request: SpecRequest) -> str:
-    """Return with what the package's agent loop refuses a request, which would otherwise be sent again and again."""
+    """Return the message with which the agent loop refuses a request, instead of retrying it forever."""
     named = "; ".join(f"{_short(entry)} ({request.profile.limits[str(entry.limit)]})" for entry in theirs)
     return f"VeRL-Omni {request.profile.name} does not carry {named}"
 

@@ -1,4 +1,4 @@
-"""How the rollout adapter of a partial package gets at the pipeline's steps: by which attribute, or in which method."""
+"""How a partial package's rollout adapter replaces the pipeline's steps: by which attribute, or in which method."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from scaffold.inspect.report import EDIT, FILES, STREAMED, Report
 from scaffold.limits import own_process
 from scaffold.upstream.own_pipeline import with_own_pipeline
 
-# What a file beside the checkpoint may say in place of the source.
+# Facts a configuration file of the checkpoint may give instead of the source.
 OF_FILES = (
     "answers.scheduler.shift",
     "answers.scheduler.direction",
@@ -62,8 +62,8 @@ def inspect_pipeline(
 
 
 def _with_checkpoint(report: Report, headers: CheckpointHeaders) -> Report:
-    """The report with the checkpoint's files in place of the pattern that the loader streams, and what its
-    configurations say of scheduler and autoencoder where the source does not.
+    """Return the report with the checkpoint's files instead of the loader's file pattern, and with scheduler and
+    autoencoder facts from its configurations if the source lacks them.
     """
     stated, facts = report.fact(FILES), dict(report.facts)
     if STREAMED in (stated.value or ()):

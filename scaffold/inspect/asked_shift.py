@@ -1,4 +1,4 @@
-"""The shift of a scheduler: what ``set_timesteps`` is given wins over what the constructor was."""
+"""The shift of a scheduler: the argument of ``set_timesteps`` overrides the constructor's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scaffold.source.values import Value
 
 
 def shift_of(program: Program, made: Value) -> tuple[float | None, Evidence | None]:
-    """The number by default and its place; None where there is none, or where a request's is not known."""
+    """Return the default value and its place; None if there is none, or if a request's value is unknown."""
     asked: list[tuple[object, Evidence | None]] = []
     for record in program.trace.calls:
         if record.method == "set_timesteps" and any(o is made for o in options(record.held_by)):

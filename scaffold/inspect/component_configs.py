@@ -1,4 +1,4 @@
-"""What a checkpoint's own configurations say of scheduler and autoencoder, where the source leaves it to them."""
+"""Reads scheduler and autoencoder facts from a checkpoint's configurations if the source leaves them open."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _stated(headers: CheckpointHeaders, files: tuple[str, ...]) -> list[tuple[st
 
 
 def _stride(config: Mapping[str, Any]) -> int | None:
-    """Pixels a side of a latent: as stated, or of diffusers' ``AutoencoderKL``, which halves between its blocks."""
+    """Return the pixels per latent side: as stated, or for ``AutoencoderKL`` a factor of two between its blocks."""
     stated = next((config[name] for name in _STRIDES if type(config.get(name)) is int), None)
     blocks = config.get("block_out_channels")
     if stated is None and config.get("_class_name") == "AutoencoderKL" and isinstance(blocks, list) and blocks:

@@ -27,7 +27,7 @@ _PIN = re.compile(r"^Requires-Dist: *diffusers *== *([0-9][0-9.]*)", re.IGNORECA
 
 
 class Loaded(NamedTuple):
-    """That diffusers loads the denoiser, why, where the source says so, and how sure that is."""
+    """Diffusers loads the denoiser: the reason, its places in the source, and the confidence."""
 
     reason: str
     places: list[Evidence | None]
@@ -86,10 +86,10 @@ def _not_looked_at(pin: str | None) -> str:
 
 
 def later_release(program: Program) -> tuple[str, Evidence | None] | None:
-    """What a release of diffusers has for a denoiser that the pinned one does not load.
+    """Return which release of diffusers may load a denoiser that the pinned one does not.
 
-    A later release has it; or any release has a name that differs in capitals or in "Modular" alone, of which the text
-    does not tell whether it is the same model.
+    Either a later release has it, or any release has a name that differs only in case or by "Modular", which may or may
+    not be the same model.
     """
     pin, pinned_at = _pin(program)
     releases = _releases()

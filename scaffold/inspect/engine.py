@@ -118,10 +118,10 @@ def answer_all(program: Program) -> Report:
             with cpu_limit.work():
                 facts.update(question.answers(program))
         except (*WRONG, RuntimeError, StopIteration) as error:
-            # The source read is anybody's: what was not foreseen in it is unknown, never a wrong answer.
+            # The source is untrusted: anything unexpected in it makes the answer unknown, never wrong.
             failures[question.__name__.rpartition(".")[2]] = f"{type(error).__name__}: {error}"
     if program.alone:
-        # Executed without the request that leads to it: nothing is more than likely.
+        # Executed without a request that leads to it, so no answer is more than likely.
         facts = {k: _likely(f) if k.startswith(ANSWERS) else f for k, f in facts.items()}
     target = program.target
     upstream = Upstream(

@@ -58,9 +58,9 @@ class Guidance:
 
 
 def combine_region(output: Value, by_default: bool = False) -> list[Value]:
-    """The nodes between the predictions and the step: arithmetic only, models are not entered.
+    """Return the arithmetic between the predictions and the step, without entering models.
 
-    ``by_default`` leaves out what is not computed where nobody sets anything, as far as that is known.
+    ``by_default`` leaves out alternatives that are known not to be computed with default settings.
     """
     if not by_default:
         return list(reach([output], region_parts))
@@ -68,7 +68,7 @@ def combine_region(output: Value, by_default: bool = False) -> list[Value]:
 
 
 def default_way(output: Value) -> Value:
-    """The prediction where nobody sets anything, as far as that is known."""
+    """Return the prediction with default settings, as far as it is known."""
     for _ in range(12):
         if not (isinstance(output, Choice) and output.cond is not None and len(output.options) == 2):
             break
@@ -80,7 +80,7 @@ def default_way(output: Value) -> Value:
 
 
 def region_parts(node: Value) -> list[Value]:
-    """What arithmetic a node of the region is made of."""
+    """Return the operands of a node's arithmetic."""
     if isinstance(node, (Op, Choice, Seq)):
         return node.parts()
     if isinstance(node, Call) and node.name in ELEMENTWISE:
@@ -174,15 +174,15 @@ def distinct(values: list[Value]) -> list[Value]:
 
 
 def innermost_first(found: list[Guidance]) -> list[Guidance]:
-    """Order guidance so that what feeds another comes before it."""
+    """Sort combinations so that each comes before those that use it."""
     inside = {id(g): {id(n) for n in combine_region(g.cond)} for g in found}
     return sorted(found, key=lambda g: sum(id(other.node) in inside[id(g)] for other in found if other is not g))
 
 
 def most_negatives(output: Value, found: list[Guidance]) -> int:
-    """How many unconditional predictions one way through the combination takes at most; alternatives exclude."""
+    """Return the largest number of unconditional predictions on one path through the combination."""
     kept = distinct([g.uncond for g in found])
-    # A side that is None on every way meets nothing, itself included: nothing is predicted for it.
+    # A side that is None on every path is not a prediction.
     number = {id(g.node): i for g in found for i, k in reversed(list(enumerate(kept))) if _meet(k, g.uncond)}
     again = {id(g.node) for g in found if _guides_again(g, found)}
     known: dict[tuple[int, frozenset[tuple[int, bool]]], frozenset[int]] = {}
@@ -199,7 +199,7 @@ def most_negatives(output: Value, found: list[Guidance]) -> int:
             inner = [negatives(part, facts) for part in region_parts(node)]
             own = frozenset({number[id(node)]} if id(node) in number else ())
             taken = frozenset().union(*inner)
-            # Of what is guided already on both sides, guidance makes nothing new.
+            # Combining two predictions that are already guided adds no guidance.
             taken = max(taken, own, key=len) if id(node) in again else taken | own
         known[key] = taken
         return taken
@@ -208,14 +208,14 @@ def most_negatives(output: Value, found: list[Guidance]) -> int:
 
 
 def _guides_again(guidance: Guidance, found: list[Guidance]) -> bool:
-    """Whether both predictions are the same one, guided before, on some way."""
+    """Whether on some path both predictions are the same, already guided one."""
     nodes = {id(g.node) for g in found if g is not guidance}
     sides = [[id(n) for n in _plainly(side)] for side in (guidance.cond, guidance.uncond)]
     return bool(nodes.intersection(*sides))
 
 
 def _plainly(value: Value) -> list[Value]:
-    """What a prediction may be, without any arithmetic."""
+    """Return the alternatives of a prediction, without arithmetic."""
 
     def inner(node: Value) -> list[Value]:
         return node.parts() if isinstance(node, (Choice, Seq)) else [node.base] if isinstance(node, Item) else []
@@ -224,7 +224,7 @@ def _plainly(value: Value) -> list[Value]:
 
 
 def ways_through(choice: Choice, facts: dict[int, bool]) -> list[tuple[Value, dict[int, bool]]]:
-    """The options that what is known leaves open, each with what is known where it is taken."""
+    """Return the alternatives consistent with the known conditions, each with the conditions known if it is taken."""
     if choice.cond is None or len(choice.options) != 2:
         return [(option, facts) for option in options(choice)]
     known = truth(choice.cond, facts)
@@ -233,7 +233,7 @@ def ways_through(choice: Choice, facts: dict[int, bool]) -> list[tuple[Value, di
 
 
 def implied(cond: Value, holds: bool) -> dict[int, bool]:
-    """The truth of a condition's parts that follows from its own."""
+    """Return the truth of a condition's parts implied by its own."""
     if isinstance(cond, Op) and cond.op == "not":
         return implied(cond.args[0], not holds)
     if isinstance(cond, Op) and cond.op == ("and" if holds else "or"):

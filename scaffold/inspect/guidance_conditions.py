@@ -1,4 +1,4 @@
-"""What is known of conditions around guidance: what decides them, and what follows where they hold."""
+"""Conditions around guidance: what decides them, and what they imply."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scaffold.inspect.program.values import Choice, Const, Index, Item, Op, Para
 from scaffold.source.values import Value
 
 Facts = dict[int, bool]
-"""Conditions that hold, or do not, on the way to a value; by ``id``."""
+"""Truth of the conditions on the path to a value, by ``id``."""
 
 COMPARED: dict[str, ast.cmpop] = {
     ">": ast.Gt(), "<": ast.Lt(), ">=": ast.GtE(), "<=": ast.LtE(), "==": ast.Eq(), "!=": ast.NotEq(),
@@ -52,7 +52,7 @@ class Conditions:
 
     @staticmethod
     def _is_setting(cond: Value) -> bool:
-        """Whether a condition asks for nothing but what a request's sampling settings hold."""
+        """Whether a condition depends only on a request's sampling settings."""
         leaves = [n for n in plain_parts(cond) if not isinstance(n, Op)]
         params = [n for n in leaves if isinstance(n, Param)]
         roots = {n.root for n in params}
@@ -63,7 +63,7 @@ class Conditions:
         )
 
     def _is_gate(self, cond: Value) -> bool:
-        """Whether a condition asks which turn it is."""
+        """Whether a condition depends on the loop's turn."""
         number = self._loop.number
         return any(
             is_entry(part, number) or (isinstance(part, Index) and part.loop == number) or is_turn(part, number)

@@ -1,4 +1,4 @@
-"""How the predictions of guidance are computed: one after the other, or in one forward."""
+"""Finds whether the predictions of guidance are computed one after the other, or in one forward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BATCH_SPLITS = frozenset(("chunk", "unbind"))
 
 
 def find_execution(program: Program, loop: Denoising, found: list[Guidance]) -> Fact:
-    """``packed``, ``batched`` or ``sequential``: what all combinations say, else those of the default path."""
+    """Return ``packed``, ``batched`` or ``sequential``: common to all combinations, else to the default path's."""
     everywhere = _agreed(program, loop, found)
     if everywhere.confidence != "unknown" or loop.model_output is None:
         return everywhere

@@ -1,4 +1,4 @@
-"""Writes what lies between the denoiser's predictions and the step as an expression."""
+"""Writes the arithmetic between the denoiser's predictions and the step as an expression."""
 
 from __future__ import annotations
 
@@ -161,14 +161,14 @@ class Writer(Numbers):
         return bool(records) and all(self._asks_the_turn(record) for record in records)
 
     def _asks_the_turn(self, record: CallRecord) -> bool:
-        """Whether the turn decides if a call is made, or how many samples it gets."""
+        """Whether the turn decides if a call is made, or its batch size."""
         given = [value for arg in record.given for value in self._behind(arg)]
         conditions = [cond for cond, _ in record.conditions]
         conditions += [v.cond for v in given if isinstance(v, Choice) and v.cond is not None]
         return any(self._is_gate(cond) for cond in conditions)
 
     def _behind(self, value: Value) -> list[Value]:
-        """What a value is made from, as far as the denoiser's results and the sample."""
+        """Return the nodes behind a value, up to the denoiser's results and the sample."""
         stop = {*self._results, id(self._loop.sample)}
         return list(islice(walk(value, stop), 4000))
 
@@ -190,7 +190,7 @@ class Writer(Numbers):
             return first  # computed in one call or in several
         gate, plain = self._is_gate(cond), [isinstance(way, ast.Name) for way in (first, second)]
         if plain[0] is not plain[1]:
-            # Where only one prediction is made, that is the result; guidance is what is made of several.
+            # A single prediction is the result itself; guidance combines several.
             single, guided = (first, second) if plain[0] else (second, first)
             if isinstance(single, ast.Name) and single.id[1:].isdigit():
                 self.alone.add(int(single.id[1:]))

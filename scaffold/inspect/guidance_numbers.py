@@ -1,4 +1,4 @@
-"""Numbers that a request decides about guidance, as expressions over its settings."""
+"""Writes numbers of guidance that depend on a request as expressions over its settings."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Numbers(Conditions):
         return ast.Subscript(ast.Name(SETTINGS, ast.Load()), ast.Constant(names[0]), ast.Load())
 
     def _settled(self, node: Value, facts: Facts) -> Value:
-        """What a choice that the turn decides can only be, where guidance acts at all."""
+        """Return the only value of a turn-dependent choice at steps with guidance."""
         if not isinstance(node, Choice) or node.cond is None or not self._is_gate(node):
             return node
         known = truth(node.cond, facts)

@@ -15,7 +15,7 @@ from scaffold.source.values import Value
 
 _NORMS = frozenset(("norm", "vector_norm", "std"))
 _STATISTICS = frozenset((*_NORMS, "var", "mean", "sum", "sqrt", "rsqrt", "amax", "max"))
-"""What makes one number of a prediction's many."""
+"""Functions that reduce a prediction to one number."""
 
 
 def find_renorm(program: Program, loop: Denoising, region: list[Value]) -> dict[str, Fact]:
@@ -42,7 +42,7 @@ def find_renorm(program: Program, loop: Denoising, region: list[Value]) -> dict[
         facts["answers.cfg.renorm"] = UNKNOWN
     if parameter is not None:
         facts["detail.cfg.renorm_parameter"] = fact(parameter.key, [parameter.at])
-    # What a flag that nobody sets would divide by is not part of the answer.
+    # A division under a flag that nobody can set is not part of the answer.
     for node in region if kinds or loop.model_output is None else _guided_way(loop.model_output):
         if isinstance(node, Op) and node.op == "/" and isinstance(node.args[1], Op) and node.args[1].op == "+":
             for term in node.args[1].args:
@@ -80,7 +80,7 @@ def _is_asked_for(node: Value) -> bool:
 
 
 def _taken(node: Value) -> Value:
-    """What is taken by default of two alternatives, or the one that guides where only the other does."""
+    """Return the default of two alternatives, or the guided one if the default is unguided."""
     if not (isinstance(node, Choice) and node.cond is not None and len(node.options) == 2):
         return node
     truth = default_of(node.cond)

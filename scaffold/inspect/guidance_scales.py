@@ -1,4 +1,4 @@
-"""The scales of guidance: the request's settings that they are taken from, and their values when nobody sets any."""
+"""The scales of guidance: the request's settings that hold them, and their defaults."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def named_scales(scale: Value) -> list[Param]:
 
 
 def behind(scale: Value) -> list[Value]:
-    """What a scale is computed from, and the defaults of its parameter."""
+    """Return the values a scale is computed from, and the defaults of its parameter."""
     nodes = plain_parts(scale)
     param = scale_param(scale)
     while param is not None and param.default is not None:

@@ -1,4 +1,4 @@
-"""Every way in which a request with reference images is guided: which scales are on decides what is predicted."""
+"""Finds every guidance formula for a request with reference images: which scales are on decides the predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scaffold.inspect.program.values import Choice, Op
 from scaffold.source.values import Value
 
 MOST = 64
-"""Ways that are followed."""
+"""The most formulas that are followed."""
 _REQUEST = frozenset({"sampling_params", "extra_args", "prompt", "media", "request"})
 
 

@@ -1,4 +1,4 @@
-"""What a loader does to a checkpoint's key beside prefixes and parts: whole names, endings, pieces put together."""
+"""Edits of a checkpoint's key other than prefixes and parts: whole names, suffixes, joined pieces."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def put_on(value: Op, conditions: Conditions) -> tuple[str, str, str] | None:
 
 
 def said(calls: list[CallRecord]) -> set[int]:
-    """Ids of what is logged, or is the message of an error."""
+    """Return the ids of texts that are logged, or are an error's message."""
     found = set()
     for record in calls:
         if (record.method or "").startswith(_LOGS) or (record.method or "").endswith(("Error", "Exception")):

@@ -1,4 +1,4 @@
-"""What was found in a loader: the rules by which a checkpoint's keys become names of parameters."""
+"""The rules found in a loader that map a checkpoint's keys to parameter names."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Rules:
     filtered: Evidence | None = None
     unread: bool = False
     handed: set[int] = field(default_factory=set)
-    """Ids of what calls that are not followed are given, such as the shard's name a parameter's loader."""
+    """Ids of arguments of calls that are not followed, such as a shard's name passed to a parameter's loader."""
     divided: bool = False
-    """Whether one tensor fills several parts of a parameter, by code that no rule tells."""
+    """Whether one tensor fills several parts of a parameter, by code that no rule describes."""
 
     @property
     def none(self) -> bool:
@@ -58,5 +58,5 @@ class Rules:
             for source, shard in zip(sources, shards, strict=True):
                 if shard is not None:
                     self.stacked.setdefault((target, source, shard), self.renames.pop((source, target)))
-        # One name that becomes several is split by code that no rule tells.
+        # A name that becomes several is split by code that no rule describes.
         self.unread = self.unread or any(len(targets) > 1 for targets in places.values())

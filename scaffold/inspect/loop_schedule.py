@@ -1,4 +1,4 @@
-"""The schedule that is written where the loop begins: its grid, or what a scheduler is asked for."""
+"""The schedule computed before the loop: from its grid, or from a scheduler's arguments."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _default_steps(program: Program, found: Denoising) -> dict[str, Fact]:
     defaults = {default_of(n) for n in given.values()}
     if len(defaults) != 1 or type(default := defaults.pop()) is not int:
         return {}
-    # In place of what a file may say, its default is no more than likely.
+    # A file may override the default, which is thus no more than likely.
     sure: Confidence = "likely" if any(map(rests_on_a_file, given.values())) else "certain"
     return {"detail.scheduler.default_steps": fact(default, [n.at for n in given.values()][:3], sure)}
 
@@ -79,7 +79,7 @@ def rests_on_a_file(given: Param) -> bool:
 
 
 def _of_alternatives(vector: Value) -> dict[str, Fact]:
-    """What all computed forms of a schedule have in common, where a request or a checkpoint decides which is taken."""
+    """Return what all forms of a schedule have in common, if a request or a checkpoint decides between them."""
     forms = [_of_grid(o, g) for o in options(vector) if (g := base_grid(o)) is not None]
     if not forms or options(vector)[0] is vector:
         return {}
@@ -156,7 +156,7 @@ def _scheduler_schedule(program: Program, vector: Value) -> dict[str, Fact]:
             named = scheduler.func if isinstance(scheduler, Call) else None
             named = named.base if isinstance(named, Attr) else named
             if isinstance(named, External) and named.path.startswith("diffusers."):
-                # Every scheduler of diffusers runs from noise to data on falling times.
+                # In diffusers every scheduler goes from noise to data on descending times.
                 facts["answers.scheduler.direction"] = fact("descending", [scheduler.at, node.at], "likely")
             if isinstance(scheduler, (Call, Obj)) and "shift" in scheduler.kwargs:
                 shift, place = shift_of(program, scheduler)

@@ -1,4 +1,4 @@
-"""What one prediction of a turn is given in place of what was made of the prompt for another."""
+"""Finds the input of the unconditional prediction that replaces the conditional one's encoded prompt."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find_counterpart(program: Program, forms: Forms) -> tuple[str, list[Evidence
         terms = [(t, r) for r in calls if name in r.bound for t in _terms(r.bound[name], forms.silent[0])]
         others = [(t, r) for t, r in terms if not is_of_prompt(t)]
         if len(others) < len(terms):
-            # Nothing at all says nothing: the call may take its words under another name.
+            # An absent argument proves nothing: the call may take its text under another name.
             for term, record in [(t, r) for t, r in others if not is_none(t)]:
                 found.setdefault(_kind(term, encoded), [term.at, record.at])
     kind, places = next(iter(found.items()), (None, []))

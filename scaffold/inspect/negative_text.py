@@ -1,4 +1,4 @@
-"""The words that are encoded for the unconditional branch of a request without a negative prompt."""
+"""Finds the text encoded for the unconditional branch of a request without a negative prompt."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Forms:
 
 
 def find_words(program: Program, forms: Forms) -> Words | None:
-    """The words, where all that was followed agrees on them."""
+    """Return the text, if all followed paths agree on it."""
     records = [(r, text) for r in program.trace.calls if (text := _text_of(r)) is not None]
     if len(records) < 2:
         return None
@@ -140,7 +140,7 @@ def _said(record: CallRecord, text: Value, request: RequestText) -> str | None:
 
 
 def text_parts(text: Value | None) -> list[Value]:
-    """What a text is made of; how often it is repeated is not."""
+    """Return the parts of a text, without the number of repetitions."""
 
     def inner(node: Value) -> list[Value]:
         parts = node.parts()
@@ -155,7 +155,7 @@ def _is_of_user(text: Value) -> bool:
 
 
 def other_words(program: Program, forms: Forms) -> bool:
-    """Whether words may be encoded that are none of the request's, whatever they are."""
+    """Whether any text may be encoded that is not the request's."""
     for record in program.trace.calls:
         text = _text_of(record)
         if text is None or not any(forms.reached(record, request) for request in forms.silent):

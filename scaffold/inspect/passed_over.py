@@ -15,7 +15,7 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 def leaves_out(program: Program, skip: Skip) -> bool:
-    """Tell whether a ``continue`` or ``return`` goes on to the next weight and nobody asks for this one again."""
+    """Return whether a ``continue`` or ``return`` skips a weight for good."""
     around_it = list(around(program.source.tree(skip.at.file), skip.at.line))
     loops = [n for n in around_it if isinstance(n, _LOOPS)]
     goes_on = any(isinstance(n, ast.Continue) and n.lineno == skip.at.line for n in around_it)
@@ -73,7 +73,7 @@ def handed_on(program: Program, skip: Skip, loader: str) -> bool:
 
 
 def held_names(program: Program) -> set[str]:
-    """Names of what the pipeline and its modules hold: keys that begin so are for them, whichever loader sees them."""
+    """Return attribute names of the pipeline and its modules: keys with such a prefix belong to them."""
     modules = [program.pipeline]
     for value in program.pipeline.attrs.values():
         modules += [o for o in options(value) if isinstance(o, Obj) and o.root is None and o.cls.is_module]

@@ -1,4 +1,4 @@
-"""What is read of a request before the pipeline gets it, by the function that the registry names for that."""
+"""What the registry's pre-process function reads of a request before the pipeline gets it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class PreProcess:
     Attributes:
         reads: what the function reads, with the places.
         own: what it puts into every request by itself.
-        put: what it puts into some, such as those that bring media.
-        followed: whether it was executed to its end; it may read more where not.
+        put: what it puts into some, such as those with media.
+        followed: whether it was executed to its end; if not, it may read more.
         demands: what it refuses a request without.
     """
 

@@ -2,8 +2,8 @@
 
 An entry counts only for the SHA-256 of the wheel, which was compared just before, for the pipeline, this Python, and
 the text of every file of the tool that has a part in an answer. It is JSON with a digest of its own, in a file and a
-folder that nobody else can write. Whatever is not so is passed over, and written anew. Folders of sources, other
-wheels are never kept, nor what took so long that a limit of time may have had a part.
+folder that nobody else can write. Any other entry is ignored and rewritten. Reports of source folders and other wheels
+are never kept, nor reports that took so long that a time limit may have affected them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECONDS = 0.5
 """Processor time beyond which a report is not kept: half of the shortest limit of an inspection."""
 LARGEST = 4_000_000
 """Bytes of the largest entry that is read."""
-# What every room uses has a part in every answer.
+# Modules that every answer depends on.
 _EVERYWHERE = ("files", "limits", "terminal")
 _TEXTS = (".py", ".json", ".toml")
 _ROOMS = ("inspect", "source", "upstream", "checkpoint")
@@ -60,7 +60,7 @@ class CachedAnswer:
             if not _is_own(self.place.parent.lstat()):
                 return None
             with open_regular(self.place) as (stream, size):
-                # Asked of the file that is open: its name may be another's by the time it is read.
+                # Checked on the open file: its name may refer to another file by the time it is read.
                 if self.place.is_symlink() or size > LARGEST or not _is_own(os.fstat(stream.fileno())):
                     return None
                 head, _, body = read_up_to(stream, LARGEST).decode().partition("\n")

@@ -1,4 +1,4 @@
-"""What the arguments of a step are, from where they come."""
+"""Finds the role of each argument of a step from its origin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaffold.source.values import Value
 
 
 def role(program: Program, found: Denoising, value: Value, position: int, keyword: str | None) -> str:
-    """What an argument of the step is, from where it comes."""
+    """Return the role of an argument of the step, from its origin."""
     sample, loop = found.sample, found.number
     if found.model_output is not None and value is found.model_output:
         return "model_output"

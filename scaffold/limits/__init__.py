@@ -1,1 +1,1 @@
-"""What is bounded: values that a source is worked out to, steps, processor time, child processes."""
+"""Bounds on evaluated values, steps, processor time and child processes."""

@@ -1,7 +1,7 @@
-"""Computing with the values of foreign source: whatever it says, nothing grows beyond what a package needs.
+"""Evaluates untrusted source with bounds on the size of every value.
 
-Everything that reads Python by working it out asks here for operators, calls and methods, and counts its steps with
-a `Budget`. What would be too large is refused before it is made, with a ``ValueError``, which means "not known".
+All code that evaluates Python source uses these operators, calls and methods, and counts its steps with a `Budget`. A
+value that would be too large is refused before it is computed, with a ``ValueError``, which means "unknown".
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from scaffold.limits.operators import ARITHMETIC, COMPARISONS
 
-BITS = 1000  # of a whole number, which then has a floating-point one
+BITS = 1000  # of an integer, so that it converts to a float
 TEXT = 100_000  # characters of a text
-ITEMS = 400_000  # values inside of a container, those of the containers in it included
+ITEMS = 400_000  # values inside a container, nested ones included
 PLACES = 400  # digits that a number is rounded to or written with
 
 _PATTERN = 200  # characters of a regular expression
@@ -40,7 +40,7 @@ class Budget:
 
     Args:
         steps: how many.
-        spent: makes the error that ends the work when none is left.
+        spent: makes the error to raise when no step is left.
         items: values that one container may hold.
     """
 
@@ -49,13 +49,13 @@ class Budget:
         self.over, self._items = spent, items
 
     def spend(self, steps: int = 1) -> None:
-        """Take steps; raise the error where none is left."""
+        """Take steps; raise the error if none is left."""
         self.spent += steps
         if self.spent > self.steps:
             raise self.over()
 
     def hold(self, value: Any) -> Any:
-        """Return a value that was made; its size costs steps, for somebody will look at every part of it.
+        """Return a computed value and charge steps for its size, since every part of it will be read.
 
         Raises:
             TooLargeError: it is too large.
@@ -68,7 +68,7 @@ class Budget:
 
 
 def size(value: Any, most: int = ITEMS) -> int:
-    """Return how many values a container holds, those that are in it twice counted twice; of a text its length.
+    """Return how many values a container holds, counting repeated ones again, or the length of a text.
 
     Raises:
         TooLargeError: more than is allowed.
@@ -126,7 +126,7 @@ def operate(kind: type[ast.operator], left: Any, right: Any) -> Any:
 
 
 def compare(kind: type[ast.cmpop], left: Any, right: Any) -> Any:
-    """Return what a comparison of two plain values says.
+    """Return the result of comparing two plain values.
 
     Raises:
         TooLargeError: one of them is larger than is allowed; TypeError as Python does.
@@ -209,12 +209,12 @@ def joined(parts: Iterable[Any]) -> str:
 
 
 def counted(number: int, most: int = ITEMS) -> int:
-    """Return a number of items that are going to be made; raise `TooLargeError` for more than is allowed."""
+    """Return a number of items; raise `TooLargeError` if it is more than is allowed."""
     return _at_most(number, most)
 
 
 def _require_finite(value: Any) -> None:
-    """Refuse a container or a range that takes for ever to walk through."""
+    """Refuse a container or a range that takes too long to iterate."""
     if isinstance(value, range):
         _at_most(len(value), ITEMS)
     size(value)
@@ -247,7 +247,7 @@ def _at_most(number: int, most: int) -> int:
 
 
 def memory() -> str:
-    """Name the memory that this process may have: the user's own limit, where one is set."""
+    """Return the memory limit of this process, in words: the user's own if set."""
     import resource
 
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]

@@ -1,8 +1,8 @@
-"""The one way to start another program.
+"""The only way to start another program.
 
-The working directory may be a stranger's checkout, and Python puts it first on the path of ``-c`` and ``-m``. So a
+The working directory may be an untrusted checkout, and Python puts it first on the path of ``-c`` and ``-m``. So a
 child runs in an empty folder unless the caller names one, empty entries of ``PYTHONPATH``, which mean the working
-directory, are dropped, and programs and libraries are looked up in the absolute entries of their paths alone.
+directory, are dropped, and programs and libraries are looked up only in the absolute entries of their paths.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Process = subprocess.Popen[bytes]
 Ended = subprocess.CompletedProcess
 TookTooLong = subprocess.TimeoutExpired
 
-# What a signal that ended a program most likely means to a person who never sent one.
+# The likely cause of a signal that ended a program.
 _CAUSES = {
     "SIGILL": "illegal instruction: a library is built for another processor",
     "SIGKILL": "perhaps out of memory",
@@ -44,8 +44,8 @@ _LOOKED_UP = {"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}
 def environment(**changes: str) -> dict[str, str]:
     """Return the environment for a child: ours with ``changes``.
 
-    ``PYTHONPATH`` is the user's own and stays; a relative entry means the folder that it means to this process. Of the
-    paths on which programs and libraries are looked up, relative entries mean the child's own folder, and are dropped.
+    ``PYTHONPATH`` is the user's and stays; its relative entries are resolved in this process. Relative entries of
+    search paths for programs and libraries would resolve in the child's folder, and are dropped.
     """
     found = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSTARTUP")}
     for name in _LOOKED_UP & found.keys():
@@ -59,7 +59,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def program(name: str) -> str | None:
-    """Return the path of a program, None where no absolute entry of ``PATH`` holds it."""
+    """Return the path of a program; None if no absolute entry of ``PATH`` holds it."""
     path = _absolute(os.environ.get("PATH", os.defpath))
     return shutil.which(name, path=path) if path else None
 
@@ -152,10 +152,10 @@ def start(
 
 
 def told_ending(code: int) -> str:
-    """How a program ended, in words: its exit code, or the signal and what that most likely means.
+    """Return how a program ended, in words: its exit code, or the signal and its likely cause.
 
     Args:
-        code: as Python gives it, negative for a signal, or as a shell gives its child's, 128 more than the signal.
+        code: as in Python, negative for a signal, or as in a shell, 128 plus the signal.
     """
     number = -code if code < 0 else code - 128
     if number not in signal.valid_signals():
@@ -175,7 +175,7 @@ def _found(command: Sequence[str]) -> list[str]:
 
 @contextmanager
 def ended_with(pool: Executor) -> Iterator[Executor]:
-    """A pool whose processes are ended, and not waited for, where an exception such as Ctrl-C leaves the block."""
+    """Yield a pool whose processes are killed if an exception such as Ctrl-C leaves the block."""
     import multiprocessing
 
     before = set(multiprocessing.active_children())
@@ -190,7 +190,7 @@ def ended_with(pool: Executor) -> Iterator[Executor]:
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Block Ctrl-C, for this process and those that it starts in the block, which keep it so."""
+    """Block Ctrl-C for this process during the block, and for the processes it starts, permanently."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

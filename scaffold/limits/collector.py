@@ -1,4 +1,4 @@
-"""The garbage collector: off while many small objects are made that go as a whole."""
+"""Turns the garbage collector off while many small objects are created that are freed together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Collect nothing inside the block, or the decorated function; afterwards it is as it was."""
+    """Disable collection inside the block or the decorated function, then restore it."""
     collecting = gc.isenabled()
     gc.disable()
     try:

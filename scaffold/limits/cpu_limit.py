@@ -1,7 +1,7 @@
-"""A net below the budgets: what takes far more processor time than any real source is given up.
+"""A limit on processor time, in addition to the step budgets, far above what any real source takes.
 
-Budgets count steps where a source is worked out. Questions to what came out walk it in many ways of their own, so
-what they take together is bounded by the clock of the process, which other processes do not move.
+Budgets count the steps of evaluation. Analyses of the result are not counted, so their total is bounded by the
+process's CPU clock, which other processes do not affect.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-AGAIN = 0.05  # seconds until it is said again to whoever takes the error for something else
+AGAIN = 0.05  # seconds until the error is raised again, in case code swallows it
 
 
 class CpuLimitError(ValueError):
-    """It took too long: what was asked is not known."""
+    """The work took too long; the answer is unknown."""
 
 
 class CpuLimit:
@@ -32,12 +32,12 @@ class CpuLimit:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Do one piece; without a timer, or in another thread, it may take as long as it likes.
+        """Limit one piece of work; without a timer, or in another thread, there is no limit.
 
         Raises:
             CpuLimitError: the time of this piece, or of all, is over.
         """
-        # Where nothing is left the error comes from inside, as it always does.
+        # If no time is left, the error is still raised inside the block.
         left = max(min(self._each, self._until - time.process_time()), AGAIN / 10)
         if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
             yield

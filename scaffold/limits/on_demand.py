@@ -1,4 +1,4 @@
-"""Rooms whose public names are many: the module of one is imported when the name is first asked for."""
+"""Lazy imports: a package's module is imported when one of its public names is first used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def on_demand(room: str, homes: Mapping[str, str]) -> Callable[[str], object]:
 
     Args:
         room: the package's dotted name.
-        homes: a module of it to the public names that live there, separated by spaces.
+        homes: each of its modules to the public names defined there, separated by spaces.
     """
     home = {name: module for module, names in homes.items() for name in names.split()}
 

@@ -1,3 +1,3 @@
-"""Whether this process is the console script's: nothing of the tool was replaced, and what it finds may be kept."""
+"""Whether this process is the console script's: no part of the tool is patched, so results may be cached."""
 
 MAY_CACHE = False

@@ -63,7 +63,7 @@ def known_digests(root: Path, spec: IntegrationSpec) -> dict[str, str]:
 
 
 def recorded_runtime(root: Path, paths: Collection[str]) -> dict[str, str]:
-    """Digests of those files of the shared runtime that are as some package of the tree was rendered with them."""
+    """Return the digests of shared runtime files that are as some package of the tree recorded them."""
     if not paths:
         return {}
     known = [files for _, files in packages_with_runtime(root)]

@@ -11,6 +11,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.grade import launch
 from scaffold.grade.decide import compose
 from scaffold.grade.established import Established
+from scaffold.grade.layout import layouts
 from scaffold.render.filters import toml
 from scaffold.spec.build import SpecBuilder, sources_of
 from scaffold.spec.preset import EMPTY, Preset
@@ -50,7 +51,9 @@ def _recipe(request: SpecRequest, source: UpstreamSource) -> Mapping[str, Any]:
         return compose(request, source).spec.sections["recipe"]
     except ScaffoldError:
         builder = SpecBuilder(sources_of(request, CheckpointHeaders("no checkpoint", (), ()), "", {}))
-        builder.fill("recipe", partial(launch.recipe, facts=Established(request.report, None)))
+        layout = layouts().get(str(request.report.value("detail.pipeline.registry_key")))
+        size = layout.size if layout is not None else None
+        builder.fill("recipe", partial(launch.recipe, facts=Established(request.report, None), size=size))
         return builder.sections["recipe"]
 
 
@@ -77,7 +80,7 @@ def _lines(report: Report, preset: Preset, recipe: Mapping[str, Any]) -> Iterato
     yield from _guidance(report, preset)
     yield ""
     yield "[recipe]"
-    for name in (name for name in DEFAULTS if name in recipe):  # a ported package validates with as many steps
+    for name in (name for name in DEFAULTS if name in recipe):  # validation uses the same number
         yield _entry(name, recipe.get(name), "" if recipe.get(name) is not None else "no source says it")
     yield ""
     yield "[lora]"

@@ -79,7 +79,14 @@ class Callee:
             return None
         found = dict(zip(positional, call.args, strict=False))
         found |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
-        return found if set(found) <= {argument.arg for argument in self.parameters} else None
+        named = {argument.arg for argument in self.parameters}
+        return found if spec.kwarg is not None or set(found) <= named else None
+
+    @property
+    def others(self) -> set[str]:
+        """Names that calls give and that have no argument of their own."""
+        given = {keyword.arg for call in self.calls for keyword in call.keywords if keyword.arg is not None}
+        return given - {argument.arg for argument in self.parameters}
 
 
 @dataclass(frozen=True)
@@ -318,7 +325,7 @@ class ClosedModule:
         callee = self.callees.get(key)
         given = callee.given(node) if callee is not None else None
         if callee is not None:
-            callee.open |= given is None
+            callee.open |= given is None or formatted  # trees do not say where in a string
             callee.calls.append(node)
             self.references.add(callee.name)
         if callee is None or key.startswith("."):

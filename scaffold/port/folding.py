@@ -178,6 +178,11 @@ class _Round:
                 values = [value for value in self._given(callee, argument.arg) if value is not None]
                 if own and not module.functions[callee.node].stores[argument.arg] and all(map(self._pure, values)):
                     found.add((callee.node, argument.arg))
+            rest = callee.node.args.kwarg
+            if rest is not None and callee is not self.made and not module.loads[callee.node, rest.arg]:
+                for name in callee.others:
+                    if all(value is None or self._pure(value) for value in self._given(callee, name)):
+                        found.add((callee.node, name))
         for place, nodes in module.assigned.items():
             if len(nodes) == module.functions[place[0]].bound[place[1]] and all(map(self._droppable, nodes)):  # type: ignore[index]
                 found.add(place)
@@ -219,16 +224,16 @@ class _Round:
         )
 
     def _without_arguments(self, callee: Callee) -> None:
-        names = {argument.arg for argument in callee.parameters if (callee.node, argument.arg) in self.dead}
+        wanted = {argument.arg for argument in callee.parameters} | callee.others
+        names = {name for name in wanted if (callee.node, name) in self.dead}
         spec, edits = callee.node.args, self.edits
         if not names or spec.posonlyargs:
             return
-        parameters = [*spec.args, *filter(None, [spec.vararg]), *spec.kwonlyargs, *filter(None, [spec.kwarg])]
-        ends = {argument.arg: argument for argument in parameters}
-        spans = [(edits.start(a), edits.end(callee.default(n) or a)) for n, a in ends.items()]
-        if spec.vararg is not None or spec.kwarg is not None:
+        if spec.vararg is not None:
             return
-        labels: list[str] = list(ends)
+        parameters = [*spec.args, *spec.kwonlyargs]
+        spans = [(edits.start(a), edits.end(callee.default(a.arg) or a)) for a in parameters]
+        labels = [argument.arg for argument in parameters]
         if spec.kwonlyargs:
             first = len(spec.args)
             opening = spans[first - 1][1] if first else edits.opening(callee.node)
@@ -239,6 +244,11 @@ class _Round:
             labels.insert(first, "*")
             if all(argument.arg in names for argument in spec.kwonlyargs):
                 names = {*names, "*"}
+        if spec.kwarg is not None:
+            spans.append((edits.start(spec.kwarg) - 2, edits.end(spec.kwarg)))
+            labels.append("**")
+            if callee.others <= names and not self.module.loads[callee.node, spec.kwarg.arg]:
+                names = {*names, "**"}
         calls = []
         for call in callee.calls:
             given = callee.given(call) or {}
@@ -448,7 +458,7 @@ class _Round:
         """Change statements; tells whether none is left of them, a text that says what they do left out."""
         left, ended = [], False
         for node in body:
-            if ended or self._goes(node):
+            if (ended or self._goes(node)) and not holds(node, ast.Yield, ast.YieldFrom):
                 if self.edits.alone(node) or isinstance(node, (ast.If, ast.For, ast.FunctionDef)):
                     self.gone.add(node)
                     left.append((node, False))
@@ -548,7 +558,8 @@ class _Round:
 
     def _if(self, node: ast.If) -> None:
         value, edits = self._value(node.test), self.edits
-        if value is _OPEN or node.body[0].lineno <= (node.test.end_lineno or 0):
+        yields = holds(node, ast.Yield, ast.YieldFrom)
+        if value is _OPEN or yields or node.body[0].lineno <= (node.test.end_lineno or 0):
             self._expressions(node.test, True)
             empty = self._block(node.body)
             if node.orelse and all(self._goes(part) or isinstance(part, ast.Pass) for part in node.orelse):

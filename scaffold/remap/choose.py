@@ -1,4 +1,4 @@
-"""Decides which key fills which parameter."""
+"""Assigns checkpoint keys to parameters."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def choose(
     Args:
         shapes: the parameters to fill.
         keys: the keys that may fill them.
-        upstream_name: what upstream's loader calls a key; the key itself where it has no rule for it.
-        partial: leave parameters out that nothing fills, and give others the key of their name in another shape.
+        upstream_name: maps a key to its name in upstream's loader; unchanged without a rule.
+        partial: omit parameters that no key fills, and accept a key of the right name but another shape.
 
     Raises:
         ScaffoldError: a parameter that no key, or more than one, could fill.
@@ -50,10 +50,10 @@ def choose(
 
 
 def _by_prefix(towers: Mapping[Tower, Mapping[str, str]], shapes: Shapes) -> tuple[Chosen, list[str]]:
-    """Return what is chosen and which parameters are left.
+    """Return the assignments and the unfilled parameters.
 
-    The tower that fills the most parameters decides. A key that it gives to one parameter is not a candidate for
-    another that only a smaller tower leads there: its own key is missing, and the name of its twin is not a substitute.
+    The tower that fills the most parameters decides. A key it assigns is no candidate for another parameter of a
+    smaller tower: that parameter's own key is missing, and its twin's is not a substitute.
     """
     chosen: Chosen = {}
     unfilled = []
@@ -90,7 +90,7 @@ def _by_prefix(towers: Mapping[Tower, Mapping[str, str]], shapes: Shapes) -> tup
 
 
 def _expected(name: str, chosen: Chosen) -> list[tuple[Tower, str]]:
-    """Return the keys that a parameter should be in by the names of the others, the likeliest first."""
+    """Return the keys expected for a parameter from the names of the others, the likeliest first."""
     template, numbers = split_numbers(name)
     counts: dict[Tower, int] = {}
     for tower, _ in chosen.values():

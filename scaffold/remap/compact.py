@@ -1,4 +1,4 @@
-"""Rules from single assignments: the shortest prefixes that say the same, numbers as placeholders."""
+"""Compacts single assignments into rules: the shortest equivalent prefixes, with numbers as placeholders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cover:
     Args:
         wanted: whether a key is to be matched.
         tolerated: whether a place may match a key although it is not wanted, because another rule comes first.
-        least: how many components a place has at the least.
+        least: the fewest components of a place.
     """
 
     wanted: Callable[[str], bool]

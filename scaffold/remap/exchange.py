@@ -1,8 +1,8 @@
-"""Names that changed places: a map whose shapes agree and that still fills parameters with each other's weights.
+"""Detects exchanged weights: a map whose shapes agree but that fills parameters with each other's weights.
 
-Shapes cannot tell ``gate_proj`` from ``up_proj``. Names can: where another key bears a parameter's name and is sent
-somewhere else, two weights were exchanged. The order of the parts of a fused weight is held against upstream's own
-table of packed parameters.
+Shapes cannot tell ``gate_proj`` from ``up_proj``. Names can: if another key has a parameter's name and is mapped
+elsewhere, two weights were exchanged. The order of the parts of a fused weight is compared with upstream's table of
+packed parameters.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from scaffold.remap.rule import Rule
 
 Stacked = Sequence[tuple[str, str, str | int]]
 _LETTERS = {"q": 0, "k": 1, "v": 2}
-_DEPTH = 32  # of components in which a key bears a name; hostile keys have thousands
+_DEPTH = 32  # the most trailing components that are compared; hostile keys have thousands
 
 
 def exchanged(key_map: KeyMap, applied: AppliedMap, headers: CheckpointHeaders) -> Iterator[tuple[str, str]]:
-    """Yield each key that fills a parameter which another key of its shape is named after, and what to say of it.
+    """Yield each key that fills a parameter whose name another key of the same shape has, with a message.
 
-    A rename that states a reason is taken at its word.
+    A rename with a stated reason is trusted.
     """
     moved: dict[str, str] = {}
     for name, mapped in applied.targets.items():
@@ -35,7 +35,7 @@ def exchanged(key_map: KeyMap, applied: AppliedMap, headers: CheckpointHeaders) 
             bearers.setdefault(ending, []).append(name)
     for name, target in moved.items():
         own = _shared(name, target)
-        # The longest ending of the target's that any other key has tells which key bears its name.
+        # The key that shares the longest suffix with the target has its name.
         for ending in dotted_endings(target):
             length = ending.count(".") + 1
             if length <= own:
@@ -54,7 +54,7 @@ def exchanged(key_map: KeyMap, applied: AppliedMap, headers: CheckpointHeaders) 
 
 
 def dotted_endings(name: str) -> list[str]:
-    """Return what a dotted name ends in, whole components, the longest first."""
+    """Return the dotted suffixes of a name, the longest first."""
     found: list[str] = []
     place = len(name)
     while place >= 0 and len(found) < _DEPTH:
@@ -64,7 +64,7 @@ def dotted_endings(name: str) -> list[str]:
 
 
 def _shared(first: str, second: str) -> int:
-    """Return how many components two names have in common at their ends."""
+    """Return how many trailing components two names share."""
     count = 0
     for one, other in zip(reversed(first.split(".")), reversed(second.split(".")), strict=False):
         if one != other:
@@ -74,7 +74,7 @@ def _shared(first: str, second: str) -> int:
 
 
 def part_words(rule: Rule) -> list[str]:
-    """Return what tells the parts of a split or join from one another: ``q_proj``, ``k_proj``, ``v_proj``."""
+    """Return the components that distinguish the parts of a split or join: ``q_proj``, ``k_proj``, ``v_proj``."""
     split = [tuple(part.split(".")) for part in rule.parts]
     if len({len(words) for words in split}) == 1:
         places = [place for place, words in enumerate(zip(*split, strict=True)) if len(set(words)) > 1]
@@ -84,7 +84,7 @@ def part_words(rule: Rule) -> list[str]:
 
 
 def stated_order(rule: Rule, stacked: Stacked) -> list[str] | None:
-    """Return the parts' words in upstream's order; None where its table says nothing of them together.
+    """Return the parts' words in upstream's order; None if its table does not have them together.
 
     Args:
         rule: a split or join.
@@ -106,7 +106,7 @@ def shard_rank(shard: str | int) -> tuple[int, str]:
 
 
 def misordered(key_map: KeyMap, stacked: Stacked) -> Iterator[tuple[str, str]]:
-    """Yield the source of each split or join whose parts stand in another order than upstream's, and what to say."""
+    """Yield the source of each split or join whose parts are in another order than upstream's, with a message."""
     for rule in key_map.rules:
         order = stated_order(rule, stacked) if rule.op in ("split", "join") else None
         words = part_words(rule)
@@ -118,14 +118,14 @@ def misordered(key_map: KeyMap, stacked: Stacked) -> Iterator[tuple[str, str]]:
 
 
 def unstated(key_map: KeyMap, stacked: Stacked) -> list[str]:
-    """Return the sources of splits and joins whose order nothing but the rule itself says."""
+    """Return the sources of splits and joins whose order upstream does not confirm."""
     return [
         rule.label for rule in key_map.rules if rule.op in ("split", "join") and stated_order(rule, stacked) is None
     ]
 
 
 def duplicates(stacked: Mapping[tuple[str, str], set[str | int]]) -> Iterator[str]:
-    """Yield what to say of each part that upstream's tables place twice in one packed parameter."""
+    """Yield a message for each part that upstream's tables place twice in one packed parameter."""
     for (target, source), shards in stacked.items():
         if len(shards) > 1:
             yield f"upstream's tables place {quoted(source)} of {quoted(target)} at {sorted(map(str, shards))}"

@@ -36,10 +36,10 @@ def infer_key_map(
 ) -> KeyMap:
     """Return the rules that fill every parameter exactly once, and drop the other keys.
 
-    A parameter takes the key of its shape that the prefix shared with the most other parameters leads to. What no
-    prefix leads to is looked for under the names that upstream's loader gives its keys, and in what upstream packs.
-    Nothing is guessed from a shape alone, and a key left over inside a layer that is otherwise taken is an error unless
-    a reason is given.
+    A parameter takes the key of its shape under the prefix shared with the most other parameters. Parameters without
+    such a key are looked up under the names of upstream's loader, and in upstream's packed parameters. Nothing is
+    guessed from a shape alone, and an unused key inside a layer that is otherwise used is an error unless a reason is
+    given.
 
     Args:
         headers: the checkpoint.
@@ -47,8 +47,7 @@ def infer_key_map(
         known: rules that are established already; they come first and settle their keys.
         source: what upstream's loader says: renames, packed parameters in order, keys that it skips.
         drop_reasons: pattern of keys to drop (``vit_model.``, ``layers.{n}.rotary.``) to the reason; the longest wins.
-        partial: return the rules as far as they go, to be proved and found wanting, where keys are missing, left over
-            or of another shape.
+        partial: return incomplete rules, for the proof to report, if keys are missing, unused or of another shape.
 
     Raises:
         ScaffoldError: a parameter that no key or more than one could fill, named with the nearest unmapped key of its
@@ -98,7 +97,7 @@ def infer_key_map(
 def _settle(
     known: KeyMap, headers: CheckpointHeaders, shapes: dict[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """Take what known rules fill out of ``shapes`` and return the keys that they say nothing of."""
+    """Remove parameters filled by known rules from ``shapes`` and return the keys without a known rule."""
     applied = known.apply_all(headers)
     for name, mapped in applied.targets.items():
         for target in mapped.targets:
@@ -124,7 +123,7 @@ def _exact_rules(
     headers: CheckpointHeaders,
     source: SourceRules,
 ) -> list[Rule]:
-    """Return the rules for keys that no prefix leads to; a join of unequal parts says their sizes."""
+    """Return the rules for keys without a prefix rule; a join of unequal parts states their sizes."""
     rules = _general_rules(
         (((joined.get(name, (name,))), split.get(target, (target,))) for name, target in bridged.items()),
         axis=AXIS,
@@ -150,7 +149,7 @@ def _reasons(names: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _leftovers(chosen: Iterable[str], reasons: Mapping[str, str]) -> set[str]:
-    """A layer that is taken is taken whole: what is left of it was more likely forgotten than meant to go."""
+    """Return unused keys of layers that are otherwise used: they were more likely forgotten than dropped on purpose."""
     layers = {layer for name in chosen for layer in _layers(name)[-1:]}
     return {name for name, reason in reasons.items() if reason == DEFAULT_REASON and layers.intersection(_layers(name))}
 
@@ -170,7 +169,7 @@ def _rules(
         source, target = _parts(tower)
         below = [name for name in keys if _lies_in(name, tower)]
         mine = {name for name in below if name in chosen and chosen[name][0] == tower}
-        # Without a prefix of its own a rename would take every key that no rule explains, and take it again.
+        # A rename without a prefix would match every key that no rule explains.
         search = (
             Cover(mine.__contains__, reasons.__contains__)
             if source

@@ -74,14 +74,14 @@ class AppliedMap:
 class KeyMap:
     """Rules in order; the first that matches a key decides.
 
-    The inverse takes the rule with the most specific target that leads back, so that a rule that strips a prefix
-    and one that keeps a name can stand in one table.
+    The inverse uses the matching rule with the most specific target, so that a table can have both a rule that strips a
+    prefix and one that keeps a name.
     """
 
     rules: tuple[Rule, ...]
 
     def apply(self, name: str) -> Mapped | Dropped | None:
-        """Return what becomes of a checkpoint key; None when no rule matches."""
+        """Return what a checkpoint key maps to; None if no rule matches."""
         first = self._by_source[1].first(name)
         if first is None:
             return None

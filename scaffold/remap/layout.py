@@ -1,4 +1,4 @@
-"""Shapes and dtypes of what a map takes apart and puts together."""
+"""Shapes and dtypes of split and joined tensors."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Shapes = Mapping[str, Sequence[int]]
 def misfits(
     key_map: KeyMap, applied: AppliedMap, headers: CheckpointHeaders, parameters: Shapes
 ) -> Iterator[tuple[str, str]]:
-    """Yield each key whose shape does not make its parameters, and what to say of it.
+    """Yield each key whose shape does not match its parameters, with a message.
 
-    A split's parts, along the axis, must add up to the key; a join's keys to the parameter; the other sides are equal.
+    A split's parts must add up to the key along the axis, a join's keys to the parameter; the other dimensions must be
+    equal.
     """
     for name, mapped in applied.targets.items():
         if any(target not in parameters for target in mapped.targets):
@@ -75,7 +76,7 @@ def _join(
 
 
 def _stacked(parts: list[list[int]], axis: int) -> list[int] | None:
-    """Return the shape of the parts one after the other along the axis; None where they do not go together."""
+    """Return the shape of the parts concatenated along the axis; None if they do not match."""
     if any(len(part) <= axis for part in parts):
         return None
     if len({(*part[:axis], 0, *part[axis + 1 :]) for part in parts}) != 1:

@@ -1,4 +1,4 @@
-"""Weights that one side keeps fused and the other apart, found through upstream's table of packed parameters.
+"""Finds weights that are fused on one side and separate on the other, by upstream's table of packed parameters.
 
 The table says which parts a packed parameter has and in which order. Where the checkpoint has the packed name and the
 training module the parts, the key is split; the other way round, the keys are joined.
@@ -35,10 +35,10 @@ def packed_parts(stacked: Stacked) -> dict[Path, list[Path]]:
 
 
 def fuse(names: Mapping[str, Shape], others: Mapping[str, Shape], parts: Mapping[Path, Sequence[Path]]) -> Fused:
-    """Return names with those put together that the other side has in one piece.
+    """Return names with those fused that are fused on the other side.
 
-    Where the other side has both forms, as a checkpoint whose decoder is fused and whose image encoder is not, only
-    those are put together whose whole it has in that shape, and whose parts it has not.
+    If the other side has both forms, as a checkpoint with a fused decoder and an unfused image encoder, only parts are
+    fused whose whole it has in that shape, and whose parts it lacks.
 
     Args:
         names: shapes of the side that has parts.
@@ -75,7 +75,7 @@ def fuse(names: Mapping[str, Shape], others: Mapping[str, Shape], parts: Mapping
 
 
 class Namesakes:
-    """Names by what they end in, with their shapes."""
+    """Names by their suffixes, with their shapes."""
 
     def __init__(self, names: Mapping[str, Shape]) -> None:
         self._names = names
@@ -85,7 +85,7 @@ class Namesakes:
                 self._endings.setdefault(ending, set()).add(shape)
 
     def has(self, name: str, shape: Shape) -> bool:
-        """Whether a name of this shape ends in the given one, or the given one in it."""
+        """Whether a name of this shape ends with the given one, or the given one with it."""
         if shape in self._endings.get(name, ()):
             return True
         return any(self._names.get(ending) == shape for ending in dotted_endings(name))

@@ -29,7 +29,7 @@ _CHECK_OF_PROBLEM = {
 
 @dataclass(frozen=True, slots=True)
 class Offender:
-    """A name by which a check of the proof fails, what is wrong with it, and the name that was probably meant."""
+    """A name that fails a check of the proof, what is wrong with it, and the name that was probably meant."""
 
     check: str
     name: str
@@ -53,13 +53,13 @@ class Proof:
 
     @property
     def outcomes(self) -> dict[str, bool | None]:
-        """Each of the checks of the map, and the engine's side, of which names tell only what is wrong."""
+        """The checks of the map, and that of the engine's side, where names can show only errors."""
         engine = None if self.passes("engine") else False
         return {**{check: self.passes(check) for check in CHECKS}, "engine": engine, "lora": None}
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found against the map."""
+        """Whether no check found an error."""
         return not self.offenders
 
     def to_json(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def prove(
         key_map: the rules.
         headers: the checkpoint.
         parameters: shape of each parameter of the training module.
-        computed: parameters that the module computes; a key for one is as wrong as one that there is not.
+        computed: parameters that the module computes; a key for one is as wrong as an unknown key.
         stacked: upstream's table of packed parameters, rows ``(packed, part, shard)``.
     """
     applied = key_map.apply_all(headers)

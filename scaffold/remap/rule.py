@@ -28,7 +28,7 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """What becomes of the checkpoint keys that match.
+    """What the matching checkpoint keys map to.
 
     - ``rename``: ``source`` becomes ``target``. A ``reason`` says why names that look exchanged are not.
     - ``split``: ``source`` holds several parameters, ``parts``, one after the other along ``axis``.
@@ -54,7 +54,7 @@ class Rule:
     origin: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        """Validate, so that a rule that exists can be applied."""
+        """Validate, so that every rule can be applied."""
         if self.op not in get_args(Op):
             raise ScaffoldError(
                 f"{self._where}: unknown op {quoted(self.op)}", hint=f"ops are {', '.join(get_args(Op))}"

@@ -1,4 +1,4 @@
-"""What upstream's loader says of a checkpoint's keys: renames, packed parameters, skips, each with its place."""
+"""The rules of upstream's loader for a checkpoint's keys: renames, packed parameters, skips, each with its place."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class SourceRule:
 
 @dataclass(frozen=True)
 class SourceRules:
-    """The rules of a loader in its order; without arguments, of a loader that nobody read."""
+    """The rules of a loader in its order; without arguments, of an unknown loader."""
 
     rules: tuple[SourceRule, ...] = ()
     loader: str | None = None
 
     @classmethod
     def of(cls, report: Report) -> SourceRules:
-        """Return what a report knows of the pipeline's loader."""
+        """Return the loader's rules from a report."""
         fact = report.facts.get(FACT)
         rows: Iterable[Mapping[str, Any]] = (fact.value if fact is not None else None) or ()
         rules = tuple(
@@ -129,6 +129,6 @@ class SourceRules:
         return cited
 
     def unused(self, names: Iterable[str]) -> list[SourceRule]:
-        """Return the rules that match none of a checkpoint's keys, neither as it has them nor renamed."""
+        """Return the rules that match none of a checkpoint's keys, renamed or not."""
         seen = {form for name in names for form in (name, self.upstream_name(name))}
         return [rule for rule in self.rules if rule.source and not any(map(rule.matches, seen))]

@@ -11,7 +11,7 @@ from scaffold.remap.key_map import KeyMap
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Checkpoint keys folded by layer, what they become, how many they are; ``target`` is None for drops.
+    """Checkpoint keys folded by layer, their target and their number; ``target`` is None for drops.
 
     A split has a row for each part, a join one for each key; ``note`` says which part it is.
     """

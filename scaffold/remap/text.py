@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SHOWN = 10
-WIDTH = 160  # of what is piped
+WIDTH = 160  # in a pipe
 SAID = {
     "covers": "every key is taken, or left out for a stated reason",
     "fills": "every parameter is filled",
@@ -47,7 +47,7 @@ def print_proof(title: str, proof: Proof, notes: Iterable[str], console: Console
 
 
 def wide_console() -> Console:
-    """Where a table goes that may be piped."""
+    """Return a console for a table that may be piped."""
     from scaffold.terminal.console import SafeConsole
 
     return SafeConsole(soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
@@ -69,7 +69,7 @@ def offender_lines(offenders: tuple[Offender, ...], limit: int) -> list[str]:
 
 
 def print_rows(rows: Iterable[Row], console: Console) -> None:
-    """Print what becomes of which keys, those that become nothing dimmed."""
+    """Print the mapping of keys, with dropped keys dimmed."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -88,7 +88,7 @@ def print_rows(rows: Iterable[Row], console: Console) -> None:
 
 
 def print_checks(outcomes: Mapping[str, bool | None], console: Console) -> None:
-    """Print a line for each check that somebody looked at."""
+    """Print a line for each check that was made."""
     from rich.table import Table
     from rich.text import Text
 

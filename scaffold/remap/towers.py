@@ -1,7 +1,7 @@
-"""Which prefix of the checkpoint could fill which prefix of the training module.
+"""Finds which prefix of the checkpoint could fill which prefix of the training module.
 
-A tower is a pair of prefixes under which names go on alike with equal shapes: ``language_model.model.`` and nothing,
-say. It is found from names and shapes alone; all work is on templates, names with their numbers taken out.
+A tower is a pair of prefixes below which names continue alike with equal shapes: ``language_model.model.`` and an empty
+one, say. It is found from names and shapes alone; all work is on templates, names without their numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scaffold.checkpoint.fold import Template, join_numbers, split_numbers
 Shape = tuple[int, ...]
 Numbers = tuple[int, ...]
 
-# Where the numbers of two prefixes do not correspond, at most this many combinations are tried.
+# If the numbers of two prefixes do not correspond, at most this many combinations are tried.
 _MAX_FIXED = 64
 
 
@@ -45,8 +45,8 @@ class Tower:
 def candidate_towers(keys: Mapping[str, Shape], parameters: Mapping[str, Shape]) -> dict[Tower, dict[str, str]]:
     """Return each tower that fills a parameter, with the checkpoint key of every parameter it fills.
 
-    A parameter's whole name, or an ending of two or more worded components, found at the end of a key makes a tower.
-    One that fills a single kind of parameter is coincidence unless names stay as they are or it fills them all.
+    A parameter's whole name, or an ending of two or more worded components, found at the end of a key makes a tower. A
+    tower that fills a single kind of parameter is a coincidence unless names are unchanged or it fills all of them.
     """
     wanted = _by_template(parameters)
     given = _by_template(keys)

@@ -14,7 +14,6 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "v1_entry_point": None,
         "use_v1": False,
         "io_spec": None,
-        "request_ids": ["prompt_token_ids"],
         "lora_merge": False,
     },
     "upstream": {

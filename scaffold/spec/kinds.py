@@ -48,9 +48,7 @@ KINDS: Mapping[str, Callable[[Any], bool]] = {
 }
 # The first pattern that a key fits decides; keys without one are judged where they are used.
 PATTERNS: Mapping[str, str] = {
-    "target.hooks": "a list of text",
     "target.*_hook": "true or false",
-    "target.request_ids": "a list of text",
     "target.use_v1": "true or false",
     "target.lora_merge": "true or false",
     "target.logprob_difference": "true or false",

@@ -37,7 +37,8 @@ def is_sealed(text: str) -> bool:
 
 SPEC_NAME = "scaffold.toml"
 LOCK_NAME = "scaffold.lock.toml"
-SCHEMA = 1
+SCHEMA = 2
+"""Of the lock; one of schema 1 has every digest, and the origin of each value by its name."""
 ONE_FILE = 1
 """Schema of a ``scaffold.toml`` that holds everything."""
 TWO_FILES = 2
@@ -60,10 +61,39 @@ def is_locked(name: str, value: Any, derived: Mapping[str, str], *, ported: bool
     return not derived or derived.get(name) == digest(value) or (name not in derived and name.startswith(_SAID))
 
 
-def own_digests(derived: Mapping[str, str], locked: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the digests that the lock keeps: those of values that it does not hold."""
-    held = digests(locked)
-    return {name: value for name, value in sorted(derived.items()) if name not in held}
+def own_digests(
+    derived: Mapping[str, str], locked: Mapping[str, Mapping[str, Any]], own: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Return the digests that the lock keeps: those that do not follow from the values that it holds.
+
+    Args:
+        derived: every digest.
+        locked: values that stand in the lock.
+        own: values of ``scaffold.toml``, which stand in it as rendered; one that is a person's own has an empty digest
+            where the tool gave none.
+    """
+    held, rendered = digests(locked), digests(own)
+    found = {name: value for name, value in derived.items() if name not in held and rendered.get(name) != value}
+    found |= dict.fromkeys((name for name in rendered if name not in derived), "")
+    return dict(sorted(found.items()))
+
+
+def by_origin(provenance: Mapping[str, str]) -> dict[str, str | list[str]]:
+    """Return origins to the names of the values that they gave, or to the one name."""
+    found: dict[str, list[str]] = {}
+    for name, origin in sorted(provenance.items()):
+        found.setdefault(origin, []).append(name)
+    return {origin: names[0] if len(names) == 1 else names for origin, names in sorted(found.items())}
+
+
+def by_name(origins: Any) -> Any:
+    """Return names to origins; what is no table of names is returned as it is, for the reader to refuse."""
+    if not isinstance(origins, dict):
+        return origins
+    pairs = [
+        (name, origin) for origin, names in origins.items() for name in (names if isinstance(names, list) else [names])
+    ]
+    return dict(pairs) if all(isinstance(name, str) for name, _ in pairs) else origins
 
 
 def write_lock(document: Mapping[str, Any], toml: str) -> str:
@@ -74,7 +104,7 @@ def write_lock(document: Mapping[str, Any], toml: str) -> str:
         toml: ``scaffold.toml`` as the tool writes it.
     """
     head = {"schema": SCHEMA, SPEC_NAME: sha256_hex(toml)}
-    return seal(_HEAD + dumps({**head, **document}))
+    return seal(_HEAD + dumps({**head, **document}, filled=True))
 
 
 def is_as_written(text: str, lock: str | None) -> bool:
@@ -97,7 +127,7 @@ def read_lock(text: str, sections: Mapping[str, Any]) -> dict[str, Any]:
         document = parse_toml(text)
     except MalformedError as error:
         raise MalformedError(f"is not TOML: {error.reason}", error.line) from None
-    if document.get("schema") != SCHEMA:
+    if document.get("schema") not in (1, SCHEMA):
         raise MalformedError(f"has schema {document.get('schema')!r}, this version reads {SCHEMA}")
     if not is_sealed(text):
         raise MalformedError("is not as omni-scaffold wrote it: its digest is another one")
@@ -112,7 +142,12 @@ def read_lock(text: str, sections: Mapping[str, Any]) -> dict[str, Any]:
     if rendered is not None and not _tables(rendered):
         raise MalformedError(f"has no tables in {RENDERED}")
     derived = document.get("derived", {})
-    document["derived"] = {**digests(values), **derived} if isinstance(derived, dict) else derived
+    if isinstance(derived, dict):
+        followed = digests(rendered) if rendered is not None and document["schema"] > 1 else {}
+        merged = {**followed, **digests(values), **derived}
+        document["derived"] = {name: value for name, value in merged.items() if value != ""}
+    if document["schema"] > 1:
+        document["provenance"] = by_name(document.get("provenance", {}))
     return document
 
 

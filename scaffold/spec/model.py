@@ -21,6 +21,7 @@ from scaffold.spec.lock import (
     RENDERED,
     SPEC_NAME,
     TWO_FILES,
+    by_origin,
     is_locked,
     own_digests,
     read_lock,
@@ -187,7 +188,8 @@ class IntegrationSpec:
         document[RENDERED] = {name: dict(sorted(values.items())) for name, values in sorted(own.items())}
         for name in RECORDS:
             document[name] = dict(sorted(getattr(self, name).items()))
-        document["derived"] = own_digests(self.derived, locked)
+        document["provenance"] = by_origin(self.provenance)
+        document["derived"] = own_digests(self.derived, locked, own)
         if self.overrides:
             document["overrides"] = dict(sorted(self.overrides.items()))
         return write_lock(document, toml)

@@ -1,4 +1,4 @@
-"""The repository that receives the output: which verl-omni it is and what differs there."""
+"""The repository that receives the output: its verl-omni release and how it differs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkout", "ContractProfile", "default_profile", "profile_by_name", "profile_for_checkout", "profiles"]
 
-# `check` asks for the pin alone.
+# `check` needs only the pin.
 __getattr__ = on_demand(
     __name__,
     {

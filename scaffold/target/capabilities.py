@@ -1,4 +1,4 @@
-"""What a checkout can do, read from its files with ``ast``; nothing is imported."""
+"""Reads the capabilities of a checkout from its files with ``ast``; nothing is imported."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def capabilities(root: Path) -> Capabilities:
 
 
 def version_of(root: Path) -> str | None:
-    """Return the version that a checkout gives itself, None where it gives none."""
+    """Return the version that a checkout declares, or None."""
     lines = (text_of(root, VERSION_FILE) or "").split()
     return lines[0] if len(lines) == 1 else None
 
@@ -194,7 +194,7 @@ def _file(module: str) -> str:
 
 
 def _configured(root: Path, path: str, *keys: str) -> object:
-    """Return a value of a YAML file of the checkout's, None where it is not there."""
+    """Return a value of a YAML file of the checkout, or None."""
     try:
         value: object = parse_yaml(text_of(root, path) or "")
     except MalformedError:
@@ -210,7 +210,7 @@ def _has_groups(text: str) -> bool:
 
 
 def _smoke_runner(root: Path) -> str | None:
-    """Return the runner of diffusion end-to-end scripts: its own script where there is one, else the common one."""
+    """Return the runner of diffusion end-to-end scripts: its own script if there is one, else the common one."""
     for name in ("run_gpu_smoke_diffusion_e2e.sh", "run_gpu_smoke_tests.sh"):
         path = f"{SMOKE_FOLDER}/{name}"
         if RUNNER_ENTRY.search(text_of(root, path) or ""):

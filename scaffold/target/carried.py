@@ -1,6 +1,6 @@
-"""What a checkout's rollout carries from a request to the engine and back; read from its syntax trees.
+"""Reads from a checkout's syntax trees what its rollout carries from a request to the engine and back.
 
-A limit is found, ruled out, or neither. One that is neither counts as a limit: what nobody has seen is not support.
+A limit is found, ruled out, or neither. One that is neither counts as a limit: unseen support is not support.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STRATEGY_BASE = f"{ROLLOUT}/vllm_omni_strategy_base.py"
 REQUEST = "verl_omni/pipelines/rollout_request.py"
 AGENT_LOOP = "verl_omni/agent_loop/single_turn_agent_loop.py"
 IDS = ("prompt_ids", "prompt_token_ids")
-# Keys of a request that hold the prompt, its negative and its media, and where each is sent.
+# Keys of a request for the prompt, the negative prompt and media, and where each is sent.
 _TEXTS = frozenset(
     {"prompt_ids", "prompt_mask", "negative_prompt_ids", "extra_prompt_ids", "negative_extra_prompt_ids"}
 )
@@ -79,7 +79,7 @@ def carried(trees: Trees) -> Carried:
         "prompt_only": (AGENT_LOOP, _prompt_only(trees(AGENT_LOOP), trees(REQUEST))),
     }
     built = {key for _, keys in prompts for key in keys if key in IDS}
-    # A builder's own key is the diffusion stage's; the strategy gives it the other name for a stage before it.
+    # A builder's own key is for the diffusion stage; the strategy renames it for a stage before.
     if any(place.startswith(REQUEST) for place, _ in prompts):
         built = {key for place, keys in prompts if place.startswith(REQUEST) for key in keys if key in IDS}
     return Carried(
@@ -95,9 +95,9 @@ def _nodes(tree: ast.AST | None) -> Iterator[ast.AST]:
 
 
 def _prompts(path: str, tree: ast.Module | None) -> Iterator[tuple[str, frozenset[str | None]]]:
-    """Yield where a request for a diffusion stage is built, and its keys; None among them is one that is not literal.
+    """Yield where a request for a diffusion stage is built, and its keys, with None for one that is not literal.
 
-    That is a dictionary of the name ``custom_prompt``, or one in the method that makes a request a prompt.
+    Such a request is a dictionary named ``custom_prompt``, or one in the method that converts a request to a prompt.
     """
     for function in _nodes(tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -127,14 +127,14 @@ def _text(node: ast.expr | None) -> str | None:
 
 
 def _token_prompts(prompts: list[tuple[str, frozenset[str | None]]]) -> str | bool | None:
-    """The place of a request that holds the prompt alone; False where one holds more, None where none is settled."""
+    """Return the place of a request with only the prompt; False if one has more, None if unknown."""
     if not prompts or any(None in keys for _, keys in prompts):
         return None
     return False if any(keys - _PROMPT for _, keys in prompts) else prompts[-1][0]
 
 
 def _images_only(path: str, tree: ast.Module | None) -> str | bool | None:
-    """The place where a result without images ends, as an aborted request or with an error; None where none is seen."""
+    """Return where a result without images is aborted or raises; None if no such place is found."""
     for node in _nodes(tree):
         if isinstance(node, ast.If) and "not final_res.images" in ast.unparse(node.test):
             return f"{path}:{node.lineno}"
@@ -148,7 +148,7 @@ def _images_only(path: str, tree: ast.Module | None) -> str | bool | None:
 
 
 def _prompt_only(loop: ast.Module | None, request: ast.Module | None) -> str | bool | None:
-    """The place of the agent loop's call that sends the prompt and its media; False where it sends more."""
+    """Return the place of the agent loop's call that sends only the prompt and its media; False if it sends more."""
     for node in _nodes(loop):
         if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "self.server_manager.generate"):
             continue

@@ -26,12 +26,12 @@ class Checkout:
 
     Attributes:
         root: its resolved path.
-        profile: the nearest release, corrected by what the files really show.
-        title: what it is in words: a release, near one, or newer than all that are known.
+        profile: the nearest release, corrected by the checkout's files.
+        title: in words: a release, near one, or newer than all known ones.
         vllm_omni_pin: the version in its requirements, or None.
-        notes: lines for the user about what is unusual in it.
-        vllm_omni_asked: what its requirements ask for where they pin no version, or None.
-        newer: it is newer than every profile, which its first note says, and what differs.
+        notes: remarks for the user on unusual things.
+        vllm_omni_asked: its requirement if no version is pinned, or None.
+        newer: whether it is newer than every profile; its first note then says so, and what differs.
     """
 
     root: Path
@@ -92,12 +92,12 @@ class Checkout:
 
     @property
     def asked(self) -> str | None:
-        """What the checkout asks for of vllm-omni: the version that it pins, else its requirement."""
+        """The checkout's pinned version of vllm-omni, else its requirement."""
         return self.vllm_omni_pin or self.vllm_omni_asked
 
     @classmethod
     def above(cls, folder: Path) -> Checkout | None:
-        """Open the checkout that a folder lies in, or is; None where it lies in none."""
+        """Open the checkout that contains a folder, or is that folder; None if there is none."""
         place = folder.absolute()
         return next((cls.open(root) for root in (place, *place.parents) if missing(root) is None), None)
 
@@ -116,7 +116,7 @@ def _new_hooks(seen: Capabilities) -> list[str]:
 
 
 def _newer(seen: Capabilities, version: str | None, pin: str | None) -> list[str]:
-    """Return by what a checkout is newer than every profile: nothing where it is not known to be."""
+    """Return what shows that a checkout is newer than every profile; nothing if that is not known."""
     reasons = []
     if version is not None and _is_after(version, (profile.version for profile in profiles())):
         reasons.append(f"it is {version}")
@@ -135,7 +135,7 @@ def _is_after(version: str, known: Iterable[str]) -> bool:
 
 
 def _differences(profile: ContractProfile, seen: Capabilities) -> list[str]:
-    """Return what of the profile does not hold in the checkout, one phrase each."""
+    """Return how the checkout differs from the profile, one phrase each."""
     hooks = frozenset(profile.hooks)
     found = [f"DiffusionModelBase has no {hook}" for hook in sorted(hooks - seen.methods)]
     found += [f"DiffusionModelBase has {hook}" for hook in sorted(seen.methods & _known_hooks() - hooks)]

@@ -1,4 +1,4 @@
-"""Which vllm-omni a checkout pins."""
+"""Finds the vllm-omni version that a checkout pins."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def vllm_omni_pin(root: Path) -> str | None:
 
 
 def vllm_omni_asked(root: Path) -> str | None:
-    """Return what the first requirement of vllm-omni asks for where none pins it: ``>=0.27,<0.28``, ``@ git+…``."""
+    """Return the first requirement of vllm-omni if none pins it: ``>=0.27,<0.28``, ``@ git+…``."""
     return asked_of(lambda name: text_of(root, name), [path.name for path in sorted(root.glob("requirements*.txt"))])
 
 
 def pin_of(read: Callable[[str], str | None], requirements: Iterable[str] = ("requirements.txt",)) -> str | None:
-    """Return the same for a tree of which ``read`` gives the text of a file by its name, None without one."""
+    """Return the pin of a tree; ``read`` returns the text of a file by its name, or None."""
     for requirement in _requirements(read, requirements):
         match = re.match(_REQUIREMENT, requirement)
         if match:
@@ -40,13 +40,13 @@ def pin_of(read: Callable[[str], str | None], requirements: Iterable[str] = ("re
 
 
 def asked_of(read: Callable[[str], str | None], requirements: Iterable[str] = ("requirements.txt",)) -> str | None:
-    """Return what the first requirement of vllm-omni in a tree asks for, as `pin_of` reads one."""
+    """Return the first requirement of vllm-omni in a tree, read as in `pin_of`."""
     found = (re.match(_ASKED, requirement) for requirement in _requirements(read, requirements))
     return next((match[1].strip().rstrip(",") for match in found if match), None)
 
 
 def text_of(root: Path, path: str) -> str | None:
-    """Return a text file of a checkout, of reasonable size; None where there is none or it cannot be read."""
+    """Return a text file of a checkout; None if it is missing, unreadable or too large."""
     try:
         return read_text(root / path, MAX_BYTES, inside=root)
     except (OSError, UnicodeDecodeError):
@@ -61,7 +61,7 @@ def _requirements(read: Callable[[str], str | None], names: Iterable[str]) -> It
         yield from (read(name) or "").splitlines()
 
 
-# Each package of a tree asks for what the tree pins.
+# Every package of a tree reads the tree's pin.
 @lru_cache(maxsize=4)
 def _of_pyproject(text: str) -> tuple[str, ...]:
     return tuple(_pyproject_requirements(text))

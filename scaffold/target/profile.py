@@ -1,4 +1,4 @@
-"""Contract profiles: what differs between verl-omni releases, one TOML file each in ``profiles/``."""
+"""Contract profiles: the differences between verl-omni releases, one TOML file each in ``profiles/``."""
 
 from __future__ import annotations
 
@@ -101,17 +101,15 @@ class ContractProfile:
         return {
             "profile": self.name,
             "rollout_result": self.rollout_result,
-            "hooks": list(self.hooks),
             "logprob_difference": self.logprob_difference,
             "peft_below": self.peft_below,
             "lora_hook": self.lora_hook,
             "worker_extension": self.worker_extension,
             "entry_point": self.entry_point,
-            # What a release does not have is not a value that could not be established.
+            # A feature a release lacks is not an unknown value.
             **({"v1_entry_point": self.v1_entry_point} if self.v1_entry_point else {}),
             "use_v1": self.use_v1,
             **({"io_spec": self.io_spec} if self.io_spec else {}),
-            "request_ids": list(self.request_ids),
             "lora_merge": self.lora_merge,
             "example_readme": self.example_readme.replace("{model}", model),
             "docs_link": self.docs_link.replace("{model}", model) if self.docs_link else None,

@@ -1,4 +1,4 @@
-"""The one console of the tool: what is printed on it cannot act on the terminal, nor be taken for markup."""
+"""The tool's console: printed text cannot control the terminal, nor be read as markup."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from scaffold.terminal.printable import no_command, printable_command, printable
 
 
 class SafeConsole(Console):
-    """A console without markup, emoji and highlighting, on which no character acts.
+    """A console without markup, emoji and highlighting, with control characters escaped.
 
-    It falls silent when the reader of a pipe has left; whether a person has to decide must still be said.
+    It stops printing when a pipe is closed, but the exit code is still set.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, highlight=False, emoji=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Render with every character escaped that acts; a style is not part of the text."""
+        """Render with control characters escaped; styles are not part of the text."""
         begins = True
         for segment in super().render(renderable, options):
             text = segment.text
@@ -36,7 +36,7 @@ class SafeConsole(Console):
                 yield segment
                 continue
             shown = text if text.isprintable() or text == "\n" else printable_lines(text)
-            first, *wrapped = shown.split("\n")  # what a long line is wrapped to begins lines too
+            first, *wrapped = shown.split("\n")  # wrapped parts of a long line begin lines too
             lines = [no_command(first) if begins else first, *map(no_command, wrapped)]
             begins = (begins or bool(wrapped)) and not lines[-1].strip()
             shown = "\n".join(lines)

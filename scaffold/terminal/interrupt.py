@@ -25,7 +25,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def line(command: str, interrupt: BaseException) -> str:
-    """Return what the user is told of an interrupted command."""
+    """Return the message for an interrupted command."""
     doing = getattr(interrupt, "doing", None)
     left = getattr(interrupt, "left", None)
     return f"{command} was interrupted{f' while {doing}' if doing else ''}; {left or f'{NOTHING}; {AGAIN}'}"
@@ -33,7 +33,7 @@ def line(command: str, interrupt: BaseException) -> str:
 
 @contextmanager
 def doing(text: str) -> Iterator[None]:
-    """Name what the block does to the user who interrupts it; of nested blocks the innermost counts."""
+    """Name what the block does, for a user who interrupts it; the innermost block counts."""
     try:
         yield
     except KeyboardInterrupt as interrupt:

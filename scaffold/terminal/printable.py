@@ -1,7 +1,7 @@
-"""Text of others, safe to show: names, versions and messages come from sources and files that nobody has read yet.
+"""Makes untrusted text safe to show: names, versions and messages from sources and files.
 
-What a person sees on a terminal, in a log or on a page goes through here. Characters that act on a terminal, change
-the direction of writing, take no room or have no form in UTF-8 are shown as escapes; none of them is printable.
+All text shown on a terminal, in a log or on a page passes through here. Characters that control a terminal, change the
+text direction, have no width or no UTF-8 encoding are shown as escapes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def printable_command(text: object) -> str:
 
 
 def no_command(line: str) -> str:
-    """A line that no runner of CI takes for an order: neither ``::error::`` at its start nor ``##[error]`` in it.
+    """A line that no CI runner reads as a command: neither ``::error::`` at its start nor ``##[error]`` in it.
 
-    Other runners than GitHub's put a word of their own before the bracket.
+    Runners other than GitHub's put their own word before the bracket.
     """
     line = _ORDER.sub(r"#\\x23", line)
     return line.replace("::", r"\x3a:", 1) if line.lstrip().startswith("::") else line

@@ -1,4 +1,4 @@
-"""Lines that say what is going on: on a terminal, for steps that take longer than a second; with ``-v`` everywhere."""
+"""Progress lines: on a terminal, for steps longer than a second; with ``-v`` everywhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VOICE = Voice()
 
 
 def say(line: str) -> None:
-    """Print what has ended, on stderr: on a terminal, or with ``-v``; never with ``-q``."""
+    """Print a finished step on stderr: on a terminal, or with ``-v``; never with ``-q``."""
     if VOICE.quiet or not (VOICE.verbose or sys.stderr.isatty()):
         return
     erase = _ERASE if sys.stderr.isatty() else ""
@@ -44,7 +44,7 @@ def say(line: str) -> None:
 
 
 def announce(line: str) -> None:
-    """Print on stderr what takes minutes from here on, in a pipe too; not with ``-q``."""
+    """Announce on stderr a step that takes minutes, in a pipe too; not with ``-q``."""
     if not VOICE.quiet:
         erase = _ERASE if sys.stderr.isatty() else ""
         print(f"{erase}{printable(line)}", file=sys.stderr, flush=True)
@@ -54,7 +54,7 @@ def announce(line: str) -> None:
 def step(text: str) -> Iterator[None]:
     """Show ``text`` on stderr while the block runs, once it has run for a second; nothing on anything but a terminal.
 
-    Whoever interrupts the block is told what it did.
+    The message after an interruption names the step.
 
     Args:
         text: what is being done, such as ``fetching vllm-omni 0.30.0``.

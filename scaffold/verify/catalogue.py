@@ -1,4 +1,4 @@
-"""Which contracts there are, read as text: the modules themselves import torch and run in children only."""
+"""Lists the contracts by parsing their modules, which import torch and are only imported in child processes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ContractEntry:
         seconds: time limit.
         megabytes: limit of additional address space, or None for none (accelerator drivers map far more).
         diffusers: release of diffusers that it must run on, or None for the installed one.
-        recorded: whether it drives a package with a ported denoiser by rollouts that are recorded first.
-        half: whether those are rollouts in half precision.
+        recorded: whether it replays recorded rollouts to drive a package with a ported denoiser.
+        half: whether those rollouts are in half precision.
         rolled: whether it is about the rollout of a hand-written package whose pipeline was recorded.
     """
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from scaffold.verify.rollout.level import Plan
 
 
-# Has the real pipeline make rollouts for level ``contract`` to run on, and for a ported package a tiny checkpoint.
+# Records rollouts of the real pipeline for level ``contract``, and writes a tiny checkpoint for a ported package.
 
 
 def recorded(
@@ -56,7 +56,7 @@ def recorded(
         package: one with a ported denoiser, or a hand-written one with its table.
         scratch: an empty folder that outlives the contracts.
         dtypes: precisions to run the pipeline in.
-        checkpoint: of whose configuration the tiny one has its settings.
+        checkpoint: its configuration gives the tiny checkpoint's settings.
 
     Returns:
         By precision: ``checkpoint`` and ``folder``, where the checkpoint and the recording lie; or ``unknown``, the
@@ -125,12 +125,12 @@ def other_diffusers(version: str) -> Path:
 
 
 IMPORT, END = "import", "end"
-# Libraries that the kit stands in for, and the distributions that bring them.
+# Libraries the kit replaces, and their distributions.
 _ENGINE = {"verl": "verl", "vllm": "vllm", "vllm_omni": "vllm-omni"}
 IMPORT_SECONDS = 120.0
 SIZES_SECONDS = 90.0  # to find the sizes of a tiny model
 MOST_SAID = 8 << 20  # bytes of one event
-HEARTBEAT = 0.5  # seconds between two looks at whether the host lives
+HEARTBEAT = 0.5  # seconds between checks that the host is alive
 PASSED_ON = frozenset(
     {"CUDA_HOME", "CUDA_VISIBLE_DEVICES", "DYLD_LIBRARY_PATH", "HF_HOME", "HF_HUB_CACHE", "HOME", "LANG", "LC_ALL",
      "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "TMPDIR", "USER", "VIRTUAL_ENV"}
@@ -141,7 +141,7 @@ HOST = Path(__file__).resolve().parent / "child" / "host.py"
 def run_contract_level(
     package: Package, request: VerifyRequest, tell: Callable[[str], None] = lambda _: None
 ) -> Outcome:
-    """Run the selected contracts; each gets a result, whatever happens to its process, and ``tell`` a line of it."""
+    """Run the selected contracts; each gets a result even if its process dies, and ``tell`` gets a line for each."""
     entries = [entry for entry in catalogue() if not request.select or entry.id in request.select]
     outcome = Outcome()
     if not entries:
@@ -171,7 +171,7 @@ def run_contract_level(
     with ExitStack() as stack:
         job["ported"], job["half"] = _recorded(package, stack, entries, request.checkpoint)
         job["rolled"] = _rolled(package, stack, entries, request.checkpoint)
-        hosts = []  # all of them before the first is read: most of a host's time goes into its imports
+        hosts = []  # all are started before the first is read, since imports take most of a host's time
         for release, group in groups.items():
             path = None
             if release is not None:
@@ -217,7 +217,7 @@ def _require_torch() -> None:
 
 
 def _recording_failed(entries: Sequence[ContractEntry], results: dict[str, CheckResult], reason: str) -> None:
-    """One failure says that the real pipeline did not run, that of ``forward`` where it was asked for."""
+    """Report a pipeline that did not run as one failure, that of ``forward`` if selected."""
     skipped = [entry for entry in entries if entry.recorded and results[entry.id].status == "skip"]
     told = ("forward", "rollout-log-probs")
     shown = next((entry for name in told for entry in skipped if entry.id == name), next(iter(skipped), None))
@@ -260,7 +260,7 @@ def _rolled(
 
 
 def _profile(package: Package) -> str:
-    """Release of verl-omni that the kit imitates where the package does not say."""
+    """Return the release of verl-omni the kit imitates if the package names none."""
     if package.checkout:
         with suppress(ScaffoldError):
             return profile_for_checkout(package.root).name
@@ -284,13 +284,13 @@ def _imported(
         return
     line = f"the package cannot be imported: {event['error']}"
     library = str(event.get("missing") or "").partition(".")[0]
-    # Not the package's fault: the kit has what a training module of its own needs, not all of the engine.
+    # Not the package's fault: the kit supports a training module, not the whole engine.
     lacking = library in _ENGINE and origins.get(library) != "real"
     if lacking:
         line = f"the package needs {event['missing']}, which the contract kit does not have; install {_ENGINE[library]}"
     results |= {entry.id: _result(entry, "skip", line) for entry in group}
     if not lacking and not any(check.status == "fail" for check in results.values()):
-        # In every selection one failure must show: that of registration where it was asked for.
+        # Every selection must show one failure: that of registration if selected.
         shown = next((entry for entry in group if entry.id == "registration"), group[0])
         results[shown.id] = _result(shown, "fail", line)
 
@@ -325,7 +325,7 @@ def _from_event(entry: ContractEntry, event: dict[str, Any]) -> CheckResult:
 
 @contextmanager
 def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[Iterator[dict[str, Any]]]:
-    """Start a host and give its events; an import that fails to end, and a host that dies, are events too."""
+    """Start a host and yield its events; an import that hangs and a host that dies are events, too."""
     token = secrets.token_hex(16)
     with scratch_folder("verify") as folder:
         contracts = [asdict(entry) for entry in entries]
@@ -353,7 +353,7 @@ def _events(process: HostProcess, token: str, log: Path, seconds: float) -> Iter
 
 @dataclass(frozen=True)
 class HostProcess:
-    """A host under way: the pipe its events come on, what ends it, and whether it still lives."""
+    """A running host: the pipe of its events, a function that ends it, and whether it is alive."""
 
     reader: int
     end: Callable[[], None]
@@ -382,7 +382,7 @@ def start_host(job: dict[str, Any], log: Path) -> HostProcess:
 
 
 def environment_for_package() -> dict[str, str]:
-    """What the package's processes are given of the user's environment: no token and no secret is among it."""
+    """Return the part of the user's environment for the package's processes, without tokens and secrets."""
     given = child_process.environment()
     kept = {name: value for name, value in given.items() if name in PASSED_ON or name.startswith("OMNI_SCAFFOLD_")}
     changes = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -390,7 +390,7 @@ def environment_for_package() -> dict[str, str]:
 
 
 def _event(line: str, token: str) -> dict[str, Any] | None:
-    """What the host says; None for what somebody else has written into its pipe."""
+    """Return an event of the host; None for text another process wrote into its pipe."""
     try:
         event = parse_json(line)
     except ValueError:
@@ -399,10 +399,10 @@ def _event(line: str, token: str) -> dict[str, Any] | None:
 
 
 def _said(process: HostProcess, token: str, first_in: float, all_in: float) -> Iterator[dict[str, Any]]:
-    """What a host says until its end: the first within ``first_in`` seconds, the last within ``all_in``.
+    """Yield a host's events until its end: the first within ``first_in`` seconds, the last within ``all_in``.
 
-    The pipe's own end may never come: a process that the package has started can hold it open. The package may write
-    into it, too, as much as it likes: that gives it no more time, and no more than one event's room.
+    The pipe may never close: a process started by the package can hold it open. The package may also write into it;
+    that extends neither the time nor the size of an event.
     """
     pending, started, seconds = b"", time.monotonic(), first_in
     with selectors.DefaultSelector() as selector:

@@ -1,4 +1,4 @@
-"""``verify.toml`` beside a hand-written package: what no text of it says and a person knows, in fifteen lines."""
+"""``verify.toml`` beside a hand-written package: the values its source does not contain, declared by a person."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from scaffold.files.reading import read_text
 
 FILE, TABLE = "verify.toml", "verify"
 UNKNOWN = "?"
-# What a scheduler's timestep is of a noise level sigma.
+# A scheduler's timestep as a function of the noise level sigma.
 TIMES: dict[str, Callable[[float], float]] = {
     "sigma": lambda sigma: sigma,
     "1000 sigma": lambda sigma: 1000.0 * sigma,
     "1 - sigma": lambda sigma: 1.0 - sigma,
 }
-PROMPT = "prompt"  # in a column's shape: as many as the prompt has tokens
+PROMPT = "prompt"  # in a column's shape: the prompt's number of tokens
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Declared:
     """The table ``[verify]``.
 
     Attributes:
-        place: the file as the user would name it; empty where there is none.
+        place: the file as the user would name it; empty if there is none.
         image: height and width of the tiny image, in pixels.
         latents: shape of its latents as a scheduler's step gets them, without batch.
         patch: side of the square of latents that one token of the denoiser stands for.
@@ -177,5 +177,5 @@ _KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 def told_of(name: str) -> str:
-    """What is to stand under a key."""
+    """Return what a key must hold."""
     return _KINDS[name][1]

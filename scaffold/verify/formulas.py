@@ -1,4 +1,4 @@
-"""The field's formulas in float64, written down apart from every package, kit and upstream.
+"""The formulas of the papers in float64, independent of every package, the kit and upstream.
 
 Sources: Flow-GRPO (arXiv:2505.05470) for ``sde``, DanceGRPO (arXiv:2505.07818) for ``dance_sde``,
 coefficients-preserving sampling (arXiv:2509.05952) for ``cps``. x is the sample,
@@ -94,7 +94,7 @@ def guided(
 
 
 def time_of(sigma: float, values: dict[str, Any]) -> float:
-    """What the interval is about: the noise level, or one less it, in float32, where time runs from noise to image."""
+    """Return the value compared with the interval: sigma, or 1 - sigma in float32 if time runs from noise to image."""
     return float(1 - torch.tensor(sigma, dtype=torch.float32)) if values.get("time") == "1 - sigma" else sigma
 
 
@@ -112,9 +112,9 @@ def shifted_sigmas(points: int, shift: float) -> list[float]:
 
 
 def truncated_sigmas(points: int, shift: float, parts: int, start: float) -> list[float]:
-    """Noise levels on a grid from a level that is shifted once before, each cut to whole parts; the last is 0.
+    """Noise levels on a grid from a level that is shifted once before, each truncated to whole parts; the last is 0.
 
-    Where the first falls short of 1, 1 stands in its place: it is pure noise, whatever the model is told of it.
+    A first level below 1 is replaced by 1, pure noise, whatever timestep the model gets.
     """
     if points < 2:
         return []
@@ -129,7 +129,7 @@ def truncated_sigmas(points: int, shift: float, parts: int, start: float) -> lis
 
 
 ASKERS: list[judge.Asker] = []
-"""Who compares in place of this process, in which a package runs; empty where none does."""
+"""The host that compares instead of this process, in which a package runs; empty if there is none."""
 
 
 def difference(found: Tensor, expected: Tensor) -> float:
@@ -147,7 +147,7 @@ def _judged(operation: Callable[[Tensor, Tensor], float], found: Tensor, expecte
 
 
 def worst_relative(found: Tensor, expected: Tensor) -> float:
-    """``relative`` of each sample by itself, the largest: one of large numbers does not hide a small one's."""
+    """Return the largest ``relative`` over the samples, so that a sample with large values does not hide another."""
     return max(relative(one, other) for one, other in zip(found, expected, strict=True))
 
 

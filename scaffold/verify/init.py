@@ -47,7 +47,7 @@ def init_text(package: Package) -> str:
 
 
 def first_unknown(text: str) -> str:
-    """The first key of a table of `init_text` that a person has to fill in; ``columns`` where all above is known."""
+    """Return the first key in a table of `init_text` that a person must fill in; ``columns`` if all else is known."""
     lines = (line for line in text.splitlines() if f'"{UNKNOWN}"' in line.partition("#")[0])
     return next(lines, "columns").partition(" =")[0]
 
@@ -66,7 +66,7 @@ def _sources(package: Package) -> Iterator[tuple[str, ast.Module]]:
 
 
 def _of_scripts(package: Package) -> dict[str, _Found]:
-    """The guidance and the data script that launch scripts of the package's architecture name."""
+    """Return the guidance and the data script in launch scripts of the package's architecture."""
     names = [rf"model\.architecture={name}\b" for name in registered(package.folder)]
     found: dict[str, _Found] = {}
     for script in sorted(package.root.glob("examples/**/*.sh")):
@@ -119,7 +119,7 @@ def _files(sources: list[tuple[str, ast.Module]]) -> Iterator[tuple[_Found, dict
 
 
 def _paths(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield each text with its line, behind the texts of folders that a path is joined of."""
+    """Yield each string with its line, prefixed with the folders that it is joined to."""
     before: dict[int, str] = {}
     for node in ast.walk(tree):
         parts: list[ast.expr] = []
@@ -143,7 +143,7 @@ def _is_dataclass(node: ast.ClassDef) -> bool:
 
 
 def _is_read_class(node: ast.AST) -> bool:
-    """Whether it is a dataclass that makes itself of something, a file say."""
+    """Whether a class is a dataclass with a classmethod that builds it, such as from a file."""
     return (
         isinstance(node, ast.ClassDef)
         and _is_dataclass(node)

@@ -134,8 +134,9 @@ def test_the_printed_command_writes_the_same_tree(tmp_path: Path, scaffold_cli: 
 
 
 def test_what_no_source_tells_is_asked_of_a_named_model_too(tmp_path: Path, scaffold_cli: Callable[..., Any]) -> None:
-    given = ("new", "OmniGen2Pipeline", "--vllm-omni", "0.30.0", "--out", "out", "--dry-run")
+    given = ("new", "MingImageDiffusionPipeline", "--vllm-omni", "0.30.0", "--out", "out", "--dry-run")
     terminal = Terminal(tmp_path, *given)
+    terminal.answer("FILE:FUNCTION (empty for a variable of the scripts) []: ", "\n")
     terminal.answer("WIDTHxHEIGHT (empty for variables of the scripts) []: ", "big\n")
     terminal.answer("WIDTHxHEIGHT (empty for variables of the scripts) []: ", "512x256\n")
     assert terminal.rest() == 0, terminal.seen

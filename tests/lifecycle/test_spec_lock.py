@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli
 import tomli_w
 from checkout_standins import PACKAGE, snapshot
 
 from scaffold.spec import LOCK_NAME, SPEC_NAME, IntegrationSpec, read_spec
+from scaffold.spec.derived import digest
 from scaffold.spec.lock import seal
 
 LOCK, SPEC = f"{PACKAGE}/{LOCK_NAME}", f"{PACKAGE}/{SPEC_NAME}"
@@ -25,7 +27,7 @@ DAMAGE: dict[str, tuple[Callable[[str], str | bytes | None], str]] = {
     "nested": (lambda text: f"{text}a = {'[' * 100_000}", "is not TOML: it is nested too deeply"),
     "numbers": (lambda text: f"{text}a = {'9' * 5000}", "is not TOML"),
     "bytes": (lambda _: b"\xff\xfe", "is not UTF-8 text"),
-    "newer": (lambda text: seal(text.replace("schema = 1\n", "schema = 2\n")), "has schema 2, this version reads 1"),
+    "newer": (lambda text: seal(text.replace("schema = 2\n", "schema = 3\n")), "has schema 3, this version reads 2"),
     "another": (
         lambda text: seal(text.replace('package = "bagel_flow_grpo"', 'package = "other_flow_grpo"')),
         "belongs to 'other_flow_grpo', scaffold.toml to 'bagel_flow_grpo'",
@@ -124,6 +126,23 @@ def test_a_value_by_hand_goes_before_the_locks_and_stays(reference_spec: Integra
     assert spec.value("target.profile") == reference_spec.value("target.profile")
     assert '\n[target]\nrollout_result = "custom_output"\n' in spec.to_toml()
     assert "rollout_result" not in spec.to_lock().partition("[rendered]")[0]
+
+
+def test_a_lock_that_says_all_by_name_is_read_as_the_shorter_one(reference_spec: IntegrationSpec) -> None:
+    toml, lock = reference_spec.to_files()
+    document = tomli.loads(lock)
+    del document["digest"]
+    document |= {"schema": 1, "provenance": dict(reference_spec.provenance), "derived": dict(reference_spec.derived)}
+    longer = seal(tomli_w.dumps(document))
+    assert IntegrationSpec.from_toml(toml, lock=longer) == IntegrationSpec.from_toml(toml, lock=lock)
+
+
+def test_a_value_by_hand_stays_one_when_it_was_rendered(reference_spec: IntegrationSpec) -> None:
+    text = reference_spec.to_toml().replace("noise_level = 0.7 ", "noise_level = 0.5 ")
+    spec = IntegrationSpec.from_toml(text, lock=reference_spec.to_lock())
+    again = IntegrationSpec.from_toml(spec.to_toml(), lock=spec.to_lock())
+    assert again.value("recipe.noise_level") == 0.5
+    assert again.derived["recipe.noise_level"] == reference_spec.derived["recipe.noise_level"] != digest(0.5)
 
 
 def one_file(path: Path) -> str:

@@ -58,7 +58,7 @@ def test_a_preset_of_the_checkout_counts_and_is_recorded(checkout: Path, scaffol
     assert spec_of(checkout)["recipe"]["noise_level"] == 0.55
     assert spec_of(checkout)["cfg"]["defaults"]["cfg_text_scale"] == 4.0, "the rest is that of its base"
     lock = lock_of(checkout)
-    assert lock["provenance"]["recipe.noise_level"] == "preset bagel"
+    assert "recipe.noise_level" in lock["provenance"]["preset bagel"]
     where, digest = lock["overrides"]["presets/bagel.toml"].split()
     assert (where, digest) == ("checkout", subprocess.check_output(["sha256sum", path], text=True).split()[0])
 

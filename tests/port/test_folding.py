@@ -234,6 +234,25 @@ def both(x, mask=None):
     return found, other, not (mask is not None and x)
 
 
+def rest(x, flag=None, **others):
+    return x if flag is None else (x, others)
+
+
+def some(x, flag=None, **others):
+    return x if flag is None else others, {name: others[name] for name in others}
+
+
+def said(x, kind=None):
+    return x if kind is None else kind
+
+
+def empty(x, more=False):
+    if more:
+        yield x
+    return
+    yield x
+
+
 def idle():
     unread = 3
     return 3
@@ -264,7 +283,9 @@ class Model(nn.Module):
         seen = []
         value = chosen(x, seen, unread=loud(seen))
         counts = counted(x) if COUNTED else idle()
-        return [once(x), shadowed(x), told(x), both(x), value, seen, counts]
+        seen += [f"{said(x, kind=None)}", f"é {said((x), None)}", said(x), list(empty(x))]
+        more = [rest(x), rest(x, flag=None, size=3, sizes=[x]), rest(x, seen=loud(seen)), some(x, flag=None, size=3)]
+        return [*more, once(x), shadowed(x), told(x), both(x), value, seen, counts]
 """
 
 

@@ -24,7 +24,7 @@ def list(vllm_omni: VllmOmni = None, format: AnswerFormat = Format.text) -> None
     from scaffold.terminal.progress import progress_bar
     from scaffold.upstream import DEFAULT_VERSION, locate
 
-    gc.enable()  # one pipeline after the other: what the last one left goes
+    gc.enable()  # frees the garbage of each pipeline before the next
     source = locate(vllm_omni)
     with progress_bar("pipelines") as progress:
         table = cached_overview(source, vllm_omni, progress)

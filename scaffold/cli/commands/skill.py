@@ -15,7 +15,7 @@ from scaffold.terminal.progress import VOICE
 
 ORDER = 120
 SCHEMA = 1
-# Where agents look; of links among them the folder that they lead to counts, which stands first.
+# Folders that agents read; a link among them counts as its target, which comes first.
 FOLDERS = (".agents/skills", ".claude/skills")
 
 

@@ -129,7 +129,7 @@ def verify(
 
     if report is not None:
         destination.check_destination(report)
-    gc.enable()  # tensors in cycles would fill the memory
+    gc.enable()  # tensors in reference cycles would fill the memory
     with doing("running the contracts"):
         found = run_verify(
             package, checkpoint=checkpoint, level=level.value, select=select or (), training=training, tell=say
@@ -152,7 +152,7 @@ def verify(
 
 
 def _write_table(package: Path) -> None:
-    """Write the table of a hand-written package beside it; one that is there stays."""
+    """Write the table of a hand-written package beside it; never overwrite one."""
     from scaffold.verify.init import init_path, init_text
     from scaffold.verify.package import open_package
 
@@ -169,7 +169,7 @@ def _write_table(package: Path) -> None:
 
 
 def _declare(package: Path) -> str | None:
-    """What to do where a package of which nothing ran has no table; one to fill in is printed."""
+    """If a package without a table could not run at all, print a table to fill in and return what to do."""
     from scaffold.verify.declared import FILE, TABLE
     from scaffold.verify.init import first_unknown, init_text
     from scaffold.verify.package import open_package

@@ -9,11 +9,11 @@ from scaffold.inspect.program.values import Attr, Call, Choice, Const, Index, It
 from scaffold.source.values import ClassRef, Evidence, External, Func, ModuleRef, Super, Unknown, Value
 
 LEAVES = frozenset((Const, External, Index, ClassRef, Func, ModuleRef, Slot, Super, Unknown))
-"""Values that are made from no others."""
+"""Values without operands."""
 
 
 def class_name(value: Value) -> str | None:
-    """The class that a value is an instance of, where its construction tells."""
+    """Return the class of a value, if its construction shows it."""
     if isinstance(value, Obj):
         return value.cls.name
     if isinstance(value, Call):
@@ -46,7 +46,7 @@ def is_none(value: Value) -> bool:
 
 
 def asks_for_none(cond: Value | None) -> TypeGuard[Op]:
-    """Whether a condition asks whether something is None, or is not."""
+    """Whether a condition is a comparison with None."""
     return isinstance(cond, Op) and cond.op in ("is", "isnot") and is_none(cond.args[1])
 
 
@@ -92,7 +92,7 @@ def join(values: list[Value], cond: Value | None = None, at: Evidence | None = N
 
 
 def same(a: Value, b: Value) -> bool:
-    """Tell whether two values are one and the same, cheaply."""
+    """Return, without an exhaustive comparison, whether two values are the same."""
     if a is b:
         return True
     if isinstance(a, Const) and isinstance(b, Const):
@@ -181,7 +181,7 @@ def reach_last(values: Iterable[Value], into: Callable[[Value], Iterable[Value]]
 
 
 class Search:
-    """Whether a value was made from a node that is wanted; what was searched in vain is not searched again.
+    """Whether a wanted node went into a value; nodes searched without success are not searched again.
 
     For values that do not change any more, so not while a pipeline is executed.
     """

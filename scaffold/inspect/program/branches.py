@@ -1,4 +1,4 @@
-"""Branches: where a condition is decided, one is followed, else both, and what they leave is merged."""
+"""Branches: a decided condition follows one side, an undecided one both, whose results are merged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Branches:
         truth = self.run.decide(cond)
         if truth is not None and _raises(node.body if truth else node.orelse):
             if self.run.constructing or rests_on_options(cond) or self.run.items.demands(cond):
-                # No engine runs with options, files and inputs that its pipeline refuses.
+                # A pipeline does not run with options, files or inputs that it refuses.
                 truth = not truth
         elif truth is None and self.run.constructing and _raises(node.body) is not _raises(node.orelse):
             truth = not _raises(node.body)
@@ -69,13 +69,13 @@ class Branches:
         elif alive_then:
             replace_env(frame.env, after_then)
         if alive_then is not alive_else:
-            # What follows in this block runs only where the branch that left was not taken.
+            # The rest of this block runs only if the branch that left it was not taken.
             self.path.conditions.append((cond, alive_then))
             refused = after_body == at_last if alive_then else at_first == after_body
             if refused:
                 self.run.imposed[id(cond)] = cond
             if _exits(frame) > exits:
-                # The turn may be over: what it puts into a list from here on may not be there.
+                # The turn may have ended: later additions to a list may be missing.
                 self.path.depth += 1
         self.fills.note_fill(node, frame)
         return alive_then or alive_else
@@ -104,7 +104,7 @@ class Branches:
         return alive
 
     def _offer(self, param: Param, skipped: list[ast.stmt], frame: Frame) -> None:
-        """A variable that takes a setting's place where nobody gives the setting is that setting, too."""
+        """A variable that replaces a setting when it is not given counts as that setting, too."""
         for statement in skipped:
             target = statement.targets[0] if isinstance(statement, ast.Assign) else None
             if not (isinstance(statement, ast.Assign) and isinstance(target, ast.Name) and target.id in frame.env):
@@ -186,7 +186,7 @@ class Branches:
             self.run.trace.skips.append(Skip(tuple(self.path.conditions), self.run.place(node, frame), calls))
 
     def _filling(self, param: Param | None, body: list[ast.stmt], frame: Frame) -> bool:
-        """Execute statements that stand behind a test for the absence of a request's field, where it is one."""
+        """Execute statements under a condition, noting if it tests for the absence of a request's field."""
         self.run.filling.append(param.key if param is not None else "")
         try:
             return self.run.interpreter.block(body, frame)
@@ -206,7 +206,7 @@ class Branches:
 
 
 def _exits(frame: Frame) -> int:
-    """How often the turn of the innermost loop has been left early."""
+    """Return how often the turn of the innermost loop has been left early."""
     return len(frame.loops[-1].continues) + len(frame.loops[-1].breaks) if frame.loops else 0
 
 

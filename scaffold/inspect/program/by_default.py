@@ -1,4 +1,4 @@
-"""Which way a condition goes where a request sets nothing, and what a value then is."""
+"""The truth of conditions, and the alternatives of values, for a request with default settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COMPARISONS = frozenset((">", "<", ">=", "<=", "==", "!="))
 
 
 def by_default(cond: Value, depth: int = 0) -> bool | None:
-    """The truth of a condition with every setting at its default; None where that is not known."""
+    """Return the truth of a condition with every setting at its default; None if unknown."""
     decided = decide(cond)
     if decided is not None or depth > 12:
         return decided
@@ -32,7 +32,7 @@ def by_default(cond: Value, depth: int = 0) -> bool | None:
 
 
 def leans(cond: Value) -> bool | None:
-    """Which way a condition goes for most of the numbers that files beside the weights leave open."""
+    """Return the truth of a condition for most of the values that configuration files may hold."""
     decided = by_default(cond)
     if decided is not None or not (isinstance(cond, Op) and cond.op in _COMPARISONS and len(cond.args) == 2):
         return decided
@@ -54,7 +54,7 @@ def _is_none(value: Value) -> bool | None:
 
 
 def taken_by_default(value: Value) -> list[Value]:
-    """The alternatives of a value without those that a condition leaves out by default."""
+    """Return the alternatives of a value that default settings allow."""
 
     def kept(node: Value) -> list[Value]:
         if not isinstance(node, Choice):

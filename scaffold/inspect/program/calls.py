@@ -27,7 +27,7 @@ _PARTIAL = "functools.partial"
 
 _Return = tuple[Value, Conditions]
 MAX_WAYS = 8
-"""How many statements are put in order by their conditions."""
+"""The most return statements that are ordered by their conditions."""
 
 
 class Calls:
@@ -37,7 +37,7 @@ class Calls:
         self.run, self.path = run, run.path
 
     def keywords(self, value: Value) -> dict[str, Value]:
-        """What ``**value`` gives by name."""
+        """Return the keyword arguments in ``**value``."""
         found: dict[str, Value] = {}
         for option in options(value):
             if isinstance(option, Map):
@@ -118,7 +118,7 @@ class Calls:
         if known is not None:
             return known
         if isinstance(receiver, Obj) and receiver.json_file is not None and self._is_inherited(receiver, name):
-            # What is called is a method of a class outside the source, no value of the configuration.
+            # The callee is a method of an external class, not a value of the configuration.
             func: Value = self.run.symbol_attr(receiver, name, at)
         elif isinstance(receiver, (Obj, ClassRef, Super)) or not isinstance(receiver, (Slot, Attr, Param)):
             func = self.run.get_attr(receiver, name, at)
@@ -175,7 +175,7 @@ class Calls:
         try:
             result = interpreter.execute(func, frame, at)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            # The source is anybody's: what was not foreseen makes this one result unknown.
+            # The source is untrusted: anything unexpected makes this one result unknown.
             result = Unknown(f"not followed: {error}", at=at)
             self.run.failures.append(error)
         record.result = result

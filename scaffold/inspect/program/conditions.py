@@ -78,7 +78,7 @@ MEDIA_KEY = "multi_modal_data"
 MODEL_OPTION = "model"
 """The one option that every engine is given: where the weights are."""
 REQUEST_ID = "request_id"
-"""The name that a request goes by: none that the source writes down, as it does for an engine's trial runs."""
+"""The request's id: not one of the literals that the source uses for the engine's warm-up."""
 
 
 def decide(value: Value, depth: int = 0) -> bool | None:
@@ -90,7 +90,7 @@ def decide(value: Value, depth: int = 0) -> bool | None:
     if isinstance(value, (Obj, Func, ClassRef, ModuleRef)):
         return True
     if isinstance(value, (Seq, Map)):
-        # What a condition or a loop puts in may not be there.
+        # An item added under a condition or in a loop may be missing.
         optional = isinstance(value, Map) and bool(value.items) and len(value.maybe) == len(value.items)
         return bool(value.items) if value.exact and not optional else None
     if isinstance(value, Param):
@@ -108,7 +108,7 @@ def decide(value: Value, depth: int = 0) -> bool | None:
 
 
 def _begins_with_a_name(value: Call) -> bool:
-    """Whether a request's name is asked to begin with one that the source writes down."""
+    """Whether a condition tests a request's id for a literal prefix."""
     receiver = value.func.base if isinstance(value.func, Attr) and value.func.name == "startswith" else None
     return _is_request_id(receiver) and len(value.args) == 1 and _is_text(value.args[0])
 
@@ -224,7 +224,7 @@ def rests_on_options(cond: Value) -> bool:
 
 
 def params_of(cond: Value) -> list[Param]:
-    """What a condition asks of the user or the engine, through operators and choices."""
+    """Return the user's and engine's parameters that a condition depends on, through operators and choices."""
     asked = reach([cond], lambda node: node.parts() if isinstance(node, (Op, Choice)) else ())
     return [node for node in asked if isinstance(node, Param)]
 

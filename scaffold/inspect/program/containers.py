@@ -96,7 +96,7 @@ class Containers:
 
     @staticmethod
     def open_items(value: Value, at: Evidence | None) -> list[Value]:
-        """What stands for the items of a value whose items are not known."""
+        """Return the symbol for the items of a value whose items are unknown."""
         return [Elem(value, -1, at=at)]
 
     def grow(self, kind: type[ast.operator], old: Value, value: Value) -> bool:
@@ -251,7 +251,7 @@ class Containers:
                 if data is not None and isinstance(key.value, str):
                     return self.run.outside.entry(data, key.value, default, at)
             elif name == "setdefault":
-                # Under a key that is not known: one entry stands for all that are made so.
+                # The key is unknown: one entry represents all that are added this way.
                 table.exact = False
                 return table.items.setdefault("*", default)
             return None

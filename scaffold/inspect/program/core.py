@@ -70,11 +70,11 @@ class Execution:
         """How many functions that the entry calls itself always raise."""
         self.trace = Trace()
         self.filling: list[str] = []
-        """The request's fields for whose absence the statements around were tested."""
+        """The request's fields whose absence the enclosing conditions test."""
         self.failures: list[Exception] = []
         self.put_in: dict[tuple[str, str], Value] = {}
         self.overwritten: dict[int, Value] = {}
-        """What was put over a field of the request whatever a request says; by ``id``."""
+        """Values that overwrite a field of every request, by ``id``."""
         self.imposed: dict[int, Value] = {}
         """Conditions on one side of which a request is refused, whatever it says; by ``id``."""
         self.erased: set[tuple[str, str]] = set()
@@ -102,7 +102,7 @@ class Execution:
         self.scopes.changed = self.outside.changed
         self.calls: Calls = Calls(self)
         self.requests: Requests = Requests(self)
-        # What the interpreter asks of a domain, and the parts of each other.
+        # The methods that the interpreter needs of a domain, and the parts need of each other.
         self.get_attr, self.set_attr = self.attributes.get_attr, self.attributes.set_attr
         self.get_item, self.set_item = self.items.get_item, self.items.set_item
         self.subscript, self.put = self.items.subscript, self.items.put
@@ -169,7 +169,7 @@ class Execution:
         return Unknown(type(node).__name__, at=self.place(node, frame))
 
     def symbol_attr(self, base: Value, name: str, at: Evidence | None) -> Attr:
-        """An attribute that is not known better; the same one each time."""
+        """Return the symbol of an unknown attribute, the same one each time."""
         key = (id(base), name)
         found = self._attrs.get(key)
         if found is None:
@@ -178,7 +178,7 @@ class Execution:
         return found
 
     def symbol_item(self, base: Value, key: Value, at: Evidence | None) -> Item:
-        """An item that is not known better; the same one each time for a constant key."""
+        """Return the symbol of an unknown item, the same one each time for a constant key."""
         if not isinstance(key, Const):
             return Item(base, key, at=at)
         index = (id(base), key.value if key.value.__hash__ is not None else repr(key.value))

@@ -1,4 +1,4 @@
-"""Finds the denoising loop: the one that feeds a variable to a model and updates it from what comes out."""
+"""Finds the denoising loop: the one that passes a variable to a model and updates it from the output."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _preference(found: Denoising) -> tuple[bool, bool, bool, int]:
 
 
 def _rank(found: Denoising) -> tuple[bool, bool]:
-    """A scheduler's step first, then an update, then noise put on a prediction."""
+    """Rank a scheduler's step first, then a written update, then re-noised predictions."""
     return (found.step is not None, found.inline is not None)
 
 

@@ -1,4 +1,4 @@
-"""The scheduler object that a loop's step asks: which class it is, how it was made, how its schedule was asked for."""
+"""The scheduler object of a loop's step: its class, its construction, and the arguments of its schedule."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _constructions(program: Program, held: Value) -> list[Value]:
 
 @contextmanager
 def apart(program: Program) -> Iterator[None]:
-    """Execute something beside the main run: what it leaves in the trace is taken out again."""
+    """Execute something apart from the main run, restoring the trace afterwards."""
     trace = program.trace
     lists: tuple[list[Any], ...] = (trace.calls, trace.tests, trace.edits, trace.skips)
     sizes, loops = [len(entries) for entries in lists], set(trace.loops)

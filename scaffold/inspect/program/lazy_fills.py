@@ -1,4 +1,4 @@
-"""Attributes filled on first use: what one statement has put there, it does not make a second time."""
+"""Attributes filled on first use: a statement that has filled one does not execute again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops whose turns are not known: the body is executed once, with all that it updates unknown."""
+"""Loops with an unknown number of turns: the body is executed once, with everything it updates unknown."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _takes_first_given(node: ast.For | ast.AsyncFor) -> bool:
 
 
 def _first_given(items: list[Value]) -> Value:
-    """The first item that is not None: what stands behind a setting that nobody gives is its default."""
+    """Return the first item that is not None; the item after an unset setting is its default."""
     found = items[-1]
     for item in reversed(items[:-1]):
         absent = isinstance(item, Param) and item.root in ("sampling_params", "extra_args") and default_of(item) is None

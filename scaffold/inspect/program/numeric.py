@@ -136,7 +136,7 @@ def number(value: Value | None, known: Mapping[int, Any]) -> float | None:
 def _default(symbol: Param | Conf) -> Value | None:
     if isinstance(symbol, Conf) and symbol.stated is not None:
         return symbol.stated
-    # The one thing that every request brings, whatever stands behind its absence.
+    # Every request has a prompt, whatever the source does without one.
     is_text = isinstance(symbol, Param) and symbol.root == "prompt" and symbol.key in ("", "prompt")
     return None if is_text else symbol.default
 

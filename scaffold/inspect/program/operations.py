@@ -96,7 +96,7 @@ class Operations:
         return Op(name, pair, at=at)
 
     def one_of(self, kind: type[ast.boolop], kept: list[Value], at: Evidence | None) -> Value:
-        """Operands of ``and`` or ``or`` of which it is not known which one comes out."""
+        """Return the choice between operands of ``and`` or ``or`` whose result is unknown."""
         op, first = _OPERATORS[kind], kept[0]
         if op == "or" and isinstance(first, (Param, Conf)) and _falls_back(first):
             rest = kept[1] if len(kept) == 2 else Op("or", kept[1:], at=at)

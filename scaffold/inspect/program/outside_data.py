@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scaffold.inspect.program.core import Execution
 
 SPREAD, ANY_KEY = "**", "*"
-"""Under these keys a dictionary holds what another one brought, and what stands under keys that are not known."""
+"""Keys under which a dictionary holds another one's entries, and entries with unknown keys."""
 NO_FILE = ""
 """Stands for the name of a file that the source does not give."""
 _PLAIN = (Const, Conf, Param, Item)
@@ -72,7 +72,7 @@ class OutsideData:
         return {**brought, **given}
 
     def fill(self, target: Obj, data: Value) -> None:
-        """Let data set attributes of an object: those that it has, and whatever else is asked for later."""
+        """Let data set attributes of an object: existing ones, and any that are read later."""
         self.over(target.attrs, data)
         target.filled = data
 

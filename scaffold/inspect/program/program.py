@@ -39,7 +39,7 @@ Answer = TypeVar("Answer")
 def once(
     question: Callable[Concatenate[Program, Given], Answer],
 ) -> Callable[Concatenate[Program, Given], Answer]:
-    """Make a function of a program that is worked out once for it, and for what else it is given."""
+    """Decorate a function of a program so that its result is cached per program and further arguments."""
 
     @wraps(question)
     def asked(program: Program, /, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
@@ -150,7 +150,7 @@ class Program:
 
     @contextmanager
     def _deep(self) -> Iterator[None]:
-        """Room for nested calls; what nests deeper still ends the execution where it is."""
+        """Raise the recursion limit; deeper nesting still ends the execution at that point."""
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, 12_000))
         try:
@@ -194,7 +194,7 @@ class Program:
             self.invoke(self.pipeline, "load_weights", dict(given))
 
     def _open_slots(self) -> None:
-        """What the constructor leaves empty may be filled by whoever holds the pipeline."""
+        """Attributes left empty by the constructor may be set by the pipeline's owner."""
         for name, value in self.pipeline.attrs.items():
             if is_none(value):
                 self.pipeline.attrs[name] = Slot(name, at=value.at)
@@ -208,7 +208,7 @@ class Program:
         if positional:
             arguments.append(self.execution.requests.make_request(positional[0].annotation, owner.module, at))
         self.execution.budget.spent = 0
-        # What the request class read while it filled itself in is not the pipeline's doing.
+        # Reads by the request class while filling its defaults are not the pipeline's.
         self.execution.trace.reads.clear()
         self.result = self.execution.call(Func(node, owner.module, owner, self.pipeline), arguments, {}, at)
 

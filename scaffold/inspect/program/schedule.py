@@ -160,7 +160,7 @@ class Counter:
         if isinstance(value, Choice):
             return self._agreed(value, depth, self.length)
         if isinstance(value, Param) and value.root in REQUEST_ROOTS:
-            # A list that a request brings asks for no number of steps.
+            # A list given by a request does not depend on the number of steps.
             return self.length(value.default, depth + 1)
         if isinstance(value, Item):
             return self._sliced(value, depth)
@@ -279,7 +279,7 @@ def base_grid(value: Value) -> Call | None:
 
 
 def graded_part(vector: Value, grid: Call) -> Value:
-    """Of points that are joined, such as a grid's and the last one, those that are made from the grid."""
+    """Return, of joined points such as a grid and a last point, those made from the grid."""
     while isinstance(vector, Call) and vector.name in JOINING and vector.args:
         parts = vector.args[0].items if isinstance(vector.args[0], Seq) else vector.args
         graded = [part for part in parts if any(node is grid for node in walk(part))]

@@ -125,7 +125,7 @@ def _setting(value: Attr) -> str | None:
 
 def _operation(value: Op, args: list[str | None]) -> str | None:
     if value.op == "or" and len(args) == 2 and args[0] == STEPS:
-        return STEPS  # what stands behind it is taken where no number is asked for
+        return STEPS  # the other alternative applies if no number is requested
     if any(a is None for a in args):
         return None
     if value.op == "neg":
@@ -141,7 +141,7 @@ def _chosen(value: Choice, names: Mapping[int, str], sample: Value | None, depth
         return STEPS
     counting = [o for o in value.options if _counts_steps(o)]
     if len(counting) == 1:
-        return spell(counting[0], names, sample, depth + 1)  # the others are for requests that ask for no number
+        return spell(counting[0], names, sample, depth + 1)  # the others apply to requests without a number of steps
     found = {spell(o, names, sample, depth + 1) for o in options(value)}
     return found.pop() if len(found) == 1 else None
 

@@ -1,4 +1,4 @@
-"""What a value is to a loop: its sample, or the schedule's entry of its turn."""
+"""The role of a value in a loop: its sample, or the schedule's entry of its turn."""
 
 from __future__ import annotations
 

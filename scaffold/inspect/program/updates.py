@@ -1,4 +1,4 @@
-"""What a turn does to the sample: a scheduler's step, an update written out, or noise put on a prediction."""
+"""How a turn updates the sample: by a scheduler's step, a written-out update, or noise added to a prediction."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def unwrap(value: Value) -> Value:
         elif isinstance(value, Call) and (inner := reshaped(value)) is not None:
             value = inner
         elif isinstance(value, Call) and value.name == "where" and len(value.args) == 3:
-            # Some entries keep what they were, as those of a conditioning frame do.
+            # Some entries are unchanged, such as those of a conditioning frame.
             kept = [a for a in value.args[1:] if not isinstance(a, Carried)]
             if len(kept) != 1:
                 break
@@ -94,7 +94,7 @@ def unwrap(value: Value) -> Value:
 
 
 def _stepped_part(joined: Call) -> Value | None:
-    """The one part of a joined tensor that a step made; the others, as a conditioning frame, stay what they were."""
+    """Return the one part of a joined tensor that a step computed; others, such as a conditioning frame, are kept."""
     parts = [unwrap(p) for p in (joined.args[0].parts() if joined.args else [])[:4]]
     steps = [p for p in parts if isinstance(p, Call) and p.name == STEP_METHOD]
     return steps[0] if len(steps) == 1 else None

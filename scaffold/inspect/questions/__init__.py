@@ -1,1 +1,1 @@
-"""What is asked of a pipeline: a module has ``KEYS``, in the order of the report, and ``answers(program)``."""
+"""Questions about a pipeline: each module has ``KEYS``, in the order of the report, and ``answers(program)``."""

@@ -1,4 +1,4 @@
-"""What is put behind a chat template's text before it is encoded, and what the unconditional branch says instead."""
+"""The text appended to a chat template's output before encoding, and that of the unconditional branch."""
 
 from __future__ import annotations
 

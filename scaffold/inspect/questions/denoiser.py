@@ -1,4 +1,4 @@
-"""Which function predicts, and what it is given."""
+"""Finds the function that predicts, and its arguments."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Denoiser:
 def answers(program: Program) -> dict[str, Fact]:
     found = find_denoiser(program)
     if found is None or not (_is_model(found) or found.receiver is program.pipeline):
-        # A helper that is given sample and time predicts nothing by itself.
+        # A helper that takes sample and time is not itself the model.
         return {}
     record = found.record
     at = record.at
     func = record.func
     facts: dict[str, Fact] = {}
-    # What an attribute that nobody was seen to set holds is not known.
+    # The value of an attribute that is never set is unknown.
     unset = isinstance(func, Attr) and isinstance(func.base, Obj) and record.method not in _FORWARDS
     if not unset:
         method = fact(record.method, [at]) if record.method else fact("forward", [at], "likely")

@@ -115,7 +115,7 @@ def _counted(axis: Value) -> list[Value]:
 
 
 def _start(value: Value | None) -> Value | None:
-    """What a variable is before the outermost loop that updates it."""
+    """Return the value of a variable before the outermost loop that updates it."""
     while isinstance(value, Carried):
         value = value.init
     return value

@@ -1,4 +1,4 @@
-"""What the sample looks like, and how it maps to the image."""
+"""The layout of the sample, and its mapping to the image."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _rank(value: Value | None, depth: int = 0) -> int | None:
 
 
 def _shaped(sizes: list[Value]) -> int | None:
-    """How many sizes a new shape has."""
+    """Return the number of dimensions of a new shape."""
     if len(sizes) == 1 and isinstance(sizes[0], Seq):
         sizes = sizes[0].items if sizes[0].exact else []
     elif len(sizes) == 1:

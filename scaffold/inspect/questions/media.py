@@ -52,7 +52,7 @@ def answers(program: Program) -> dict[str, Fact]:
 def _inputs(program: Program) -> Fact:
     """``image``, ``audio`` where the class says that it takes them, else the media that are read of a request.
 
-    What is read beside what the class takes may be there to be refused.
+    Media that are read but not declared by the class may be read only to be refused.
     """
     taken: dict[str, Evidence | None] = {}
     sure: Confidence = "certain"
@@ -119,7 +119,7 @@ def _name(key: str) -> str:
 
 
 def _says_itself(program: Program, owner: ClassInfo) -> bool:
-    """Whether a class, or what it is put together from, says what it takes, and no pipeline above it."""
+    """Whether a class or its mixins, rather than a parent pipeline, declare what it takes."""
     above = [c for c in program.cls.mro[1:] if "forward" in c.methods]
     return not any(owner in c.mro for c in above)
 
@@ -215,7 +215,7 @@ def _holds_actions(value: ast.Dict) -> bool:
 
 
 def _of_settings(program: Program) -> Found:
-    """Without a word of the engine's: an autoencoder for pictures, or a number of frames that is asked for."""
+    """Infer the kind without the engine's table: from an image autoencoder, or a number of frames in the request."""
     vae = vae_answers(program).get("answers.vae.class")
     if vae is not None and vae.value in _OF_IMAGES:
         yield "image", vae.evidence[-1], False
@@ -225,7 +225,7 @@ def _of_settings(program: Program) -> Found:
 
 
 def _by_default(program: Program) -> Found:
-    """What the engine takes a model for that its table does not name; older tables have no such column."""
+    """Return the engine's default for a model missing from its table; older tables have no such column."""
     for node in walk_tree(_metadata(program)):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == _FIELD:
             yield "image", Evidence(_METADATA, node.lineno), False

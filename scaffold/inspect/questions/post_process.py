@@ -1,4 +1,4 @@
-"""What the engine does with a request and with a result, by the functions that the registry names for that."""
+"""The engine's processing of a request and of a result, by the functions in the registry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TABLE, _BEFORE = "_DIFFUSION_POST_PROCESS_FUNCS", "_DIFFUSION_PRE_PROCESS_FUNCS
 def answers(program: Program) -> dict[str, Fact]:
     """The functions' names; an empty one where a result stays as the pipeline returns it, or a request as it came."""
     if program.execution.model_name is None and not program.target.registry_keys:
-        return {}  # whoever registers it says what is done with its results
+        return {}  # the package that registers it decides how its results are processed
     before = registered(program, _BEFORE)
     place = program.place(program.cls) if before is None else Evidence(REGISTRY_FILE, before[1])
     facts = {KEYS[1]: fact("" if before is None else before[0], [place])}

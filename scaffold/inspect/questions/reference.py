@@ -1,4 +1,4 @@
-"""What becomes of the images that a request brings; asked only where they are to be edited."""
+"""The use of a request's images; only answered for edits."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from scaffold.source.syntax import around, walk_tree
 
 ORDER = 19
 KEYS = ("detail.region.parts", "detail.region.method")
-# What these say of a tensor no prediction goes into.
+# Attributes of a tensor that do not depend on its values.
 _OF_FORM = frozenset({"shape", "device", "dtype", "ndim"})
 _PLAIN = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.If)
 _Loop = ast.For | ast.While

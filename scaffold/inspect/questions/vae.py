@@ -208,14 +208,14 @@ def _class_names(program: Program, value: Value) -> set[str | None]:
 
 
 def _placed(value: Value) -> Value:
-    """The module that was moved or switched to inference."""
+    """Return the module behind calls that move it or set eval mode."""
     while isinstance(value, Call) and isinstance(value.func, Attr) and value.func.name in _PLACED:
         value = value.func.base
     return value
 
 
 def _alternatives(program: Program, value: Value) -> list[Value]:
-    """What an entry of a table, or an attribute of one, may be."""
+    """Return the alternatives of a table's entry, or of an attribute of one."""
     if isinstance(value, Item) and isinstance(value.base, Map):
         return [*value.base.items.values(), *value.base.unkeyed]
     if isinstance(value, Attr):

@@ -46,4 +46,3 @@ def fill(section: Section) -> None:
             section.put(key, positive_int({path: value}, path, where), f"configuration of the checkpoint ({path})")
         elif section.fact_or_preset(key, fact) is None:
             raise RefusedError(f"{section.sources.headers.source}: {key} of the latents could not be established")
-    section.fact("layout", "answers.latents.layout")

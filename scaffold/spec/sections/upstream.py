@@ -31,9 +31,7 @@ def fill(section: Section) -> None:
         ("step_arguments", "answers.scheduler.arguments"),
         ("sample_rank", "detail.scheduler.sample_rank"),
         ("steps", "answers.scheduler.steps"),
-        ("step_location", "detail.scheduler.step_location"),
         ("loop_location", "detail.scheduler.loop_location"),
-        ("step_execution", "detail.step_execution"),
     ):
         section.fact(key, fact)
     if section.values["registry_key"] is None:

@@ -1,4 +1,4 @@
-"""Starts a program whose processes all end with it, or with the tool, however either ends: `keeper` sees to that."""
+"""Starts a program through `keeper`, which kills all its processes when the program or the tool ends."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from scaffold.verify.child.leftovers import end_descendants
 
 KEEPER = Path(__file__).resolve().parent / "keeper.py"
 MOST_READ = 8 << 20
-"""Bytes of what a program printed last that are read."""
+"""How many bytes are read from the end of a program's output."""
 ENDING_SECONDS = 60.0
-"""How long a keeper may take to end what it keeps; one that somebody has stopped takes for ever."""
+"""Seconds a keeper may take to kill its processes; a stopped keeper would never do so."""
 
 
 class Contained:
-    """A program under way, below a keeper: as much of a `Process` as a run needs."""
+    """A running program below a keeper, with the methods of a `Process` that a run needs."""
 
     def __init__(self, keeper: child_process.Process, lifeline: int) -> None:
         self._keeper, self._lifeline = keeper, lifeline
@@ -34,7 +34,7 @@ class Contained:
 
     @property
     def returncode(self) -> int | None:
-        """The program's exit code, negative for a signal; None before its end was seen."""
+        """The program's exit code, negative for a signal; None until its end was noticed."""
         return self._keeper.returncode
 
     def poll(self) -> int | None:
@@ -50,7 +50,7 @@ class Contained:
         return self._keeper.wait(seconds)
 
     def end(self) -> None:
-        """End the program and all that it has started; nothing happens where that was done."""
+        """Kill the program and all processes it started; a second call has no effect."""
         if self._lifeline < 0:
             return
         os.close(self._lifeline)
@@ -73,7 +73,7 @@ def start_contained(
     stderr: int | IO[Any] | None = None,
     inherited: Sequence[int] = (),
 ) -> Contained:
-    """Start a program; its end has to be asked for with `Contained.end`, also where it ended by itself.
+    """Start a program; the caller must call `Contained.end`, even if the program ends by itself.
 
     Args:
         command: a path, or a name to look up, and arguments.
@@ -104,7 +104,7 @@ def start_contained(
 def run_contained(
     command: Sequence[str], *, seconds: float | None, variables: Mapping[str, str]
 ) -> child_process.Ended[str]:
-    """Run a program to its end in an empty folder; ``stdout`` has all it printed, or the end of that.
+    """Run a program to its end in an empty folder; ``stdout`` holds its output, or the end of a long one.
 
     Raises:
         OSError: it cannot be started.

@@ -1,4 +1,4 @@
-"""Which accelerators a process sees. Contracts run on the CPU; the one that needs GPUs gets them back."""
+"""Controls which accelerators a process sees. Contracts run on the CPU, except the one that needs GPUs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ KEPT = "OMNI_SCAFFOLD_VISIBLE_DEVICES"
 
 
 def hidden(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment that shows no GPU: a driver that was initialised does not survive the fork of a contract."""
+    """Return an environment without GPUs: an initialised driver does not survive the fork of a contract."""
     return {**environment, KEPT: environment.get(VISIBLE, "all"), VISIBLE: ""}
 
 
 def shown(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment that ``hidden`` was made from."""
+    """Return the environment that ``hidden`` was given."""
     found = dict(environment)
     kept = found.pop(KEPT, None)
     if kept == "all":
@@ -29,7 +29,7 @@ def shown(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def gpu_count() -> int:
-    """GPUs that torch can use, asked in a process of its own; 0 at once where there is no driver."""
+    """Return the number of GPUs torch can use, determined in a separate process; 0 if there is no driver."""
     if not Path("/dev/nvidiactl").exists():
         return 0
     code = "import torch; print(torch.cuda.device_count())"

@@ -1,8 +1,8 @@
 """The child process: imports torch once, then forks each contract, which imports the package.
 
-Started by its path, with the job as JSON on stdin and the number of a pipe for results; nothing of the user's is on
-``sys.path`` but what ``imports.prepare`` puts there. Nothing of the package runs in this process: it alone holds the
-pipe for results, and compares what its forks send (`judge`).
+Started by its path, with the job as JSON on stdin and a pipe's descriptor for results; of the user's files, only what
+``imports.prepare`` adds is on ``sys.path``. No code of the package runs in this process: it alone holds the pipe for
+results, and compares the tensors its forks send (`judge`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-# Of the package and what it imports itself, torch and vllm-omni apart; the largest rendered one takes 300.
+# For the package and its own imports, without torch and vllm-omni; the largest rendered package takes 300.
 IMPORT_MEGABYTES = 2048
-IMPORT_SECONDS = 300.0  # the parent is sooner impatient
-HOST_MEGABYTES = 4096  # libraries of the package's, and tensors that are compared
+IMPORT_SECONDS = 300.0  # the parent's limit is shorter
+HOST_MEGABYTES = 4096  # the package's libraries, and compared tensors
 SIZES_MEGABYTES = 4096
-HEARTBEAT = 0.2  # seconds between two looks at deadlines
+HEARTBEAT = 0.2  # seconds between checks of the deadlines
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _stand_in(job: dict[str, Any], origins: dict[str, str]) -> None:
-    """Let the kit stand in for a pipeline that lies beside vllm-omni too."""
+    """Let the kit also stand in for a pipeline outside vllm-omni."""
     own = str(job["spec"].get("upstream", {}).get("module") or "vllm_omni").partition(".")[0]
     if own != "vllm_omni" and origins["vllm_omni"] == "kit":
         from omni_scaffold_kit.model_finder import install
@@ -59,7 +59,7 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
     token = job.pop("token")
 
     def say(**event: Any) -> None:
-        # What somebody else has begun to write there is a line of its own.
+        # End a line that another process may have started.
         channel.write(f"\n{json.dumps({'token': token, **event})}\n")
         channel.flush()
 
@@ -67,7 +67,7 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "LOCAL_RANK": "0", "TOKENIZERS_PARALLELISM": "0"}
     )
     os.environ.setdefault("OMNI_SCAFFOLD_KIT_PROFILE", job["profile"])
-    # The parent removes this folder, also what a contract that was killed has left in it.
+    # The parent removes this folder, including leftovers of a killed contract.
     os.environ["TMPDIR"] = tempfile.tempdir = job["logs"]
     origins: dict[str, str] = {}
     gc.disable()
@@ -97,7 +97,7 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         say(event="end")
         return
     say(event="import", error=None, origins=origins, environment=tried["environment"])
-    # What was imported is not looked at by the collector any more, so that forks share its memory.
+    # Imported objects are excluded from garbage collection, so that forks share their memory.
     gc.freeze()
     gc.enable()
     _contracts(job, say)
@@ -106,7 +106,7 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
 
 
 def _import_contracts(job: dict[str, Any]) -> None:
-    """Import what the forks run, once for all of them."""
+    """Import the contracts once for all forks."""
     from scaffold.verify.subject import contract_of
 
     for contract in job["contracts"]:
@@ -114,7 +114,7 @@ def _import_contracts(job: dict[str, Any]) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Versions of what was imported."""
+    """Return the versions of the imported libraries."""
     from importlib import metadata
     from platform import machine, python_version
 
@@ -132,7 +132,7 @@ def environment() -> dict[str, str]:
 
 
 def _try_import(job: dict[str, Any]) -> dict[str, Any]:
-    """Import the package in a fork: what that needs, or why it fails."""
+    """Import the package in a fork; return the modules it imports, or why it fails."""
     before = set(sys.modules)
     try:
         importlib.import_module(job["module"])
@@ -169,7 +169,7 @@ def _contracts(job: dict[str, Any], say: Any) -> None:
                     selector.unregister(key.fileobj)
                     key.data.socket.shutdown(socket.SHUT_RDWR)
             for reader, (contract, process) in list(running.items()):
-                # The end of the pipe may never come: a process that the contract has left behind can hold it open.
+                # The pipe may never close: a process left by the contract can hold it open.
                 ended = isolation.has_ended(process)
                 if ended or (reader in ready and not isolation.receive(process)):
                     selector.unregister(reader)
@@ -186,7 +186,7 @@ def _contracts(job: dict[str, Any], say: Any) -> None:
 
 
 def _forked(task: Any, seconds: float, megabytes: int, log: Path) -> dict[str, Any]:
-    """What one fork says, waited for; comparisons that it asks for are made."""
+    """Wait for the result of one fork and answer its comparisons."""
     from scaffold.files.documents import parse_json
     from scaffold.verify.child import isolation
 
@@ -204,7 +204,7 @@ def _forked(task: Any, seconds: float, megabytes: int, log: Path) -> dict[str, A
             isolation.kill(process)
             break
     found = isolation.finish(process)
-    # A package may write on any descriptor while it is tried; what was found comes last.
+    # A package may write to any descriptor while it runs; the result comes last.
     if "error" in found and not process.timed_out:
         with contextlib.suppress(ValueError):
             found = parse_json(process.received[process.received.rfind(b"\n{") + 1 :])
@@ -212,7 +212,7 @@ def _forked(task: Any, seconds: float, megabytes: int, log: Path) -> dict[str, A
 
 
 def _sizes(job: dict[str, Any]) -> dict[str, Any]:
-    """Sizes of the tiny model, found once for all contracts, in a fork; or why there are none."""
+    """Return the sizes of the tiny model, determined once in a fork, or why there are none."""
     log = Path(job["logs"], "sizes.log")
     found = _forked(partial(_choose, job), job["sizes_seconds"], SIZES_MEGABYTES, log)
     return {"unknown": f"sizes of a tiny model: {found['error']}"} if "error" in found else found

@@ -1,4 +1,4 @@
-"""Makes the package importable: on the real ``verl_omni`` where there is one, else on the kit."""
+"""Makes the package importable, with the real ``verl_omni`` if installed, else with the kit."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-# Modules of verl-omni whose own imports need all of verl; the kit has what a package reads of them.
+# Modules of verl-omni that import all of verl; the kit has the parts a package uses.
 _NEED_VERL = ("verl_omni.workers", "verl_omni.workers.config", "verl_omni.workers.config.diffusion")
 
 
 def prepare(root: str, checkout: bool, kit: str, diffusers: str | None) -> dict[str, str]:
     """Set ``sys.path`` up before anything of the package is imported.
 
-    Package ``__init__`` files of ``verl_omni`` and ``verl_omni.pipelines`` are not run: they import every other
-    package, whose dependencies need not be here and whose faults are not this package's.
+    The ``__init__`` files of ``verl_omni`` and ``verl_omni.pipelines`` are not run: they import every other package,
+    whose dependencies may be missing and whose faults are not this package's.
 
     Args:
         root: the folder that holds the package's ``verl_omni/``.
@@ -44,7 +44,7 @@ def prepare(root: str, checkout: bool, kit: str, diffusers: str | None) -> dict[
         try:
             importlib.import_module("vllm_omni.diffusion.data")
         except Exception:
-            # An installation without its engine or without an accelerator cannot be imported; the kit stands in.
+            # An installation without its engine or an accelerator cannot be imported; the kit replaces it.
             _forget("vllm_omni")
             _from_kit("vllm_omni", kit)
             origins["vllm_omni"] = "kit"
@@ -67,12 +67,12 @@ LIBRARIES = frozenset(
 
 
 def import_libraries(names: Sequence[str], root: str, kit: str) -> None:
-    """Import, once for all forks, what a package said that it imports: known libraries, and nothing below ``root``.
+    """Import, once for all forks, the known libraries that a package imports, and nothing below ``root``.
 
     Args:
-        names: of modules, sorted; a package may say any.
+        names: of modules, sorted; untrusted.
         root: the folder that holds the package.
-        kit: folder of the contract kit, ours also where it lies below ``root``.
+        kit: folder of the contract kit, allowed even below ``root``.
     """
     for name in names:
         parent = name.rpartition(".")[0]
@@ -86,7 +86,7 @@ def import_libraries(names: Sequence[str], root: str, kit: str) -> None:
 
 
 def _folder_of(name: str) -> str | None:
-    """Folder of a package that could be imported, without importing it."""
+    """Return the folder of an importable package without importing it."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -96,7 +96,7 @@ def _folder_of(name: str) -> str | None:
 
 
 def _bare(name: str, folders: list[str]) -> None:
-    """Put a package into ``sys.modules`` that has its folders and nothing of its ``__init__``."""
+    """Put a package into ``sys.modules`` with its folders but without running its ``__init__``."""
     module = ModuleType(name)
     module.__path__ = folders
     module.__spec__ = ModuleSpec(name, None, is_package=True)

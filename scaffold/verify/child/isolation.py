@@ -1,4 +1,4 @@
-"""Runs one function in a forked process with limits, and says in one line how it ended."""
+"""Runs one function in a forked process with limits, and reports in one line how it ended."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from scaffold.verify.child.judge import Judge
 
 MAX_RESULT_BYTES = 4 << 20
-MAX_FILE_BYTES = 256 << 20  # of a log, or of a tiny checkpoint; beyond it writing fails
-MOST_CROWDED = 20.0  # times a limit of time, on a machine that others use too
+MAX_FILE_BYTES = 256 << 20  # of a log, or of a tiny checkpoint; writing more fails
+MOST_CROWDED = 20.0  # the largest factor on a time limit on a busy machine
 
 
 @dataclass
 class Forked:
-    """A process under way.
+    """A running process.
 
     Attributes:
         pid: its id, and that of its process group.
@@ -51,7 +51,7 @@ class Forked:
 
 
 def fork(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | None, log: Path) -> Forked:
-    """Run ``task`` in a fork, in a process group of its own; it returns what JSON can say."""
+    """Run ``task`` in a fork, in a process group of its own; its result must be JSON."""
     from scaffold.verify.child.judge import Asker, Judge
     from scaffold.verify.formulas import ASKERS
 
@@ -72,7 +72,7 @@ def fork(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
 
 
 def _keep_only(*descriptors: int) -> None:
-    """Close all else that the host has open: its own pipe, and those of other contracts."""
+    """Close the host's other descriptors: its own pipe, and those of other contracts."""
     start = 3
     for one in (*sorted(descriptors), 1 << 16):
         os.closerange(start, one)
@@ -80,13 +80,13 @@ def _keep_only(*descriptors: int) -> None:
 
 
 def is_over(started: float, seconds: float) -> bool:
-    """Whether what began at ``started`` (monotonic) has had its time: more of it where many share the processors."""
+    """Whether the time since ``started`` (monotonic) is over; a busy machine allows more."""
     passed = time.monotonic() - started
     return passed >= seconds and passed >= seconds * _crowding()
 
 
 def _crowding() -> float:
-    """Processes that want a processor, for each that there is; at least 1."""
+    """Return the number of runnable processes per processor, at least 1."""
     try:
         return min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), MOST_CROWDED)
     except (AttributeError, OSError):
@@ -112,7 +112,7 @@ def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
         else:
             _limit_memory(megabytes)
-        text = f"\n{json.dumps(task())}"  # behind whatever the package has written there
+        text = f"\n{json.dumps(task())}"  # after anything the package wrote there
         data = text.encode("utf-8")
         while data:
             data = data[os.write(writer, data) :]
@@ -122,12 +122,12 @@ def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
             os.write(writer, json.dumps({"error": f"out of memory: more than {megabytes} MB"}).encode())
             status = 0
     finally:
-        # Nothing of the host's clean-up may run twice.
+        # The host's clean-up must not run again in the fork.
         os._exit(status)
 
 
 def _limit_memory(megabytes: int, *, for_good: bool = True) -> None:
-    """Allow ``megabytes`` of address space beyond what is mapped now; a system that cannot say gets no limit."""
+    """Allow ``megabytes`` of address space beyond what is mapped now; no limit if that size is unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         pages = int(read_text("/proc/self/statm").split()[0])
         limit = pages * os.sysconf("SC_PAGE_SIZE") + (megabytes << 20)
@@ -136,16 +136,16 @@ def _limit_memory(megabytes: int, *, for_good: bool = True) -> None:
 
 
 def limit_host(megabytes: int) -> None:
-    """Limit memory and each file's size in this process from now on; the time is limited by who waits for it.
+    """Limit memory and file size in this process from now on; the waiting parent limits the time.
 
-    What is imported may leave a thread behind that goes on. Forks get limits of their own.
+    An import may leave a running thread. Forks get limits of their own.
     """
     _limit_memory(megabytes, for_good=False)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
 def receive(process: Forked) -> bool:
-    """Read what is there; False at the end of the pipe."""
+    """Read the available data; False at the end of the pipe."""
     chunk = os.read(process.reader, 1 << 16)
     if len(process.received) <= MAX_RESULT_BYTES:
         process.received += chunk
@@ -160,7 +160,7 @@ def has_ended(process: Forked) -> bool:
 
 
 def _reaped(pid: int, options: int) -> int | None:
-    """Status of a process that has ended, or None; 0 where the package has had the system reap it."""
+    """Return the status of an ended process, or None; 0 if the package made the system reap it."""
     try:
         found, status = os.waitpid(pid, options)
     except ChildProcessError:
@@ -169,7 +169,7 @@ def _reaped(pid: int, options: int) -> int | None:
 
 
 def kill(process: Forked) -> None:
-    """End the process and everything it started."""
+    """Kill the process and everything it started."""
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -178,7 +178,7 @@ def finish(process: Forked) -> dict[str, Any]:
     """Reap the process and return its result, or ``{"error": line}``."""
     if process.status is None:
         process.status = _reaped(process.pid, 0)
-    kill(process)  # what it may have left behind
+    kill(process)  # processes it may have left
     status = process.status or 0
     os.set_blocking(process.reader, False)
     with contextlib.suppress(BlockingIOError):
@@ -206,7 +206,7 @@ def _result(process: Forked, status: int) -> dict[str, Any]:
 
 
 def last_words(log: Path) -> str:
-    """The last line of a log, led by a colon; empty where there is none."""
+    """Return the last line of a log after a colon; empty if there is none."""
     with contextlib.suppress(OSError):
         lines = [line for line in read_tail(log, 4000).decode("utf-8", errors="replace").splitlines() if line.strip()]
         if lines:

@@ -1,7 +1,7 @@
-"""Compares tensors for contracts, in the host, where nothing of the package is ever imported.
+"""Compares tensors for contracts in the host, which never imports the package.
 
-A contract's process sends two tensors as safetensors and gets one number. What the package has put in place of torch's
-functions reaches its own process alone; the number that a contract reports must be one that was given here.
+A contract's process sends two tensors as safetensors and gets one number. A package that patches torch affects only its
+own process; the number a contract reports must be one computed here.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import torch
 from safetensors.torch import load, save
 
 MOST_BYTES = 512 << 20
-"""Of the tensors of one comparison."""
+"""Bytes of the tensors of one comparison."""
 _ASKED, _ANSWER = struct.Struct(">BQ"), struct.Struct(">d")
 _UNITS = ("absolute", "relative")
 
 
 def difference(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """Largest difference; infinite where one of the two is not a number, which ``max`` would lose."""
+    """Return the largest difference; infinite if either tensor has a NaN, which ``max`` would lose."""
     value = (found.double() - expected.double()).abs().max().item()
     return value if value == value else math.inf
 
 
 def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """Largest difference, relative to the largest expected magnitude; infinite where something is not a number."""
+    """Return the largest difference relative to the largest expected magnitude; infinite for a NaN."""
     scale = expected.double().abs().max().item()
     value = difference(found, expected) / max(scale, 1e-12)
     return value if value == value else math.inf
 
 
 def unequal(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """0 where two tensors have one shape and the same values, else 1."""
+    """Return 0 if two tensors have the same shape and values, else 1."""
     return 0.0 if torch.equal(found, expected) else 1.0
 
 
@@ -49,7 +49,7 @@ class Asker:
         self._descriptor = descriptor
 
     def __call__(self, operation: Any, found: torch.Tensor, expected: torch.Tensor) -> float:
-        """Return what the host says of two tensors."""
+        """Return the host's comparison of two tensors."""
         if operation is not unequal:
             torch.broadcast_tensors(found, expected)  # type: ignore[no-untyped-call,unused-ignore]  # the host has no words for what this raises
         data = save({"found": _plain(found), "expected": _plain(expected)})
@@ -78,7 +78,7 @@ class Judge:
         ours.setblocking(False)
 
     def hear(self) -> bool:
-        """Read what is there and answer each whole question; False where the contract's process has closed its end."""
+        """Read the available data and answer each complete question; False if the contract's process closed its end."""
         try:
             part = self.socket.recv(1 << 20)
         except BlockingIOError:
@@ -99,12 +99,12 @@ class Judge:
                 value = OPERATIONS[operation](tensors["found"], tensors["expected"])
                 self.answers.add(value)
                 self.socket.send(_ANSWER.pack(value))
-        except Exception:  # whatever the package has sent in place of tensors
+        except Exception:  # whatever the package sent instead of tensors
             return False
         return bool(part)
 
     def confirmed(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of a contract; a failure where its number is none of those that were given here."""
+        """Return the result of a contract; a failure if its number was not computed here."""
         value = result.get("value")
         told = result.get("status") == "pass" and result.get("unit") in _UNITS and bool(self.answers)
         if not told or not isinstance(value, int | float) or float(value) in self.answers:

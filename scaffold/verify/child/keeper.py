@@ -1,8 +1,8 @@
-"""Stands between the tool and a program that it starts, and ends all that the program leaves, whoever is killed.
+"""Runs between the tool and a program, and kills all the program's processes, whichever of the three is killed.
 
-``python keeper.py LIFELINE DESCRIPTORS COMMAND…``: a pipe whose other end the tool holds, those that the command gets.
-What the command has started stays below this process, also in another session and without an environment; when the
-command has ended, or the tool has, all of it is killed. The exit code, or the signal, is the command's.
+``python keeper.py LIFELINE DESCRIPTORS COMMAND…``: a pipe whose other end the tool holds, and the descriptors the
+command inherits. All processes of the command stay descendants of this one, even in another session and without an
+environment; when the command or the tool ends, they are killed. The exit code, or the signal, is the command's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the command of the arguments to its end, or to the tool's."""
+    """Run the command until it or the tool ends."""
     lifeline, kept, *command = sys.argv[1:]
     sys.path[0] = str(Path(__file__).resolve().parents[3])
     from scaffold.verify.child.leftovers import adopt_orphans, end_descendants, readable_by_others
@@ -25,7 +25,7 @@ def main() -> None:
     adopt_orphans()
     readable_by_others(False)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends when the tool lets go of the pipe
+        signal.signal(number, signal.SIG_IGN)  # it ends when the tool closes the pipe
     inherited = [int(number) for number in kept.split(",") if number]
     ended, tell = os.pipe()
     os.set_blocking(tell, False)
@@ -47,11 +47,11 @@ def main() -> None:
         status = _reaped(pid)
     end_descendants(os.getpid())
     with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)  # where no descendants can be found
+        os.killpg(pid, signal.SIGKILL)  # on systems where descendants cannot be found
     if status is None:
         os._exit(1)
     if os.WIFSIGNALED(status):
-        with suppress(OSError):  # SIGKILL needs no such thing
+        with suppress(OSError):  # SIGKILL needs no handler
             signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.kill(os.getpid(), os.WTERMSIG(status))
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _become(command: list[str]) -> None:
-    """Turn the forked process into the command; 127 where it cannot be."""
+    """Execute the command in the forked process; exit with 127 if that fails."""
     try:
         os.setpgid(0, 0)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
@@ -72,7 +72,7 @@ def _become(command: list[str]) -> None:
 
 
 def _reaped(pid: int) -> int | None:
-    """Status of the command where it has ended; whatever else has, is reaped too."""
+    """Return the command's status if it has ended; reap all other ended processes, too."""
     found = None
     with suppress(ChildProcessError):
         while (one := os.waitpid(-1, os.WNOHANG))[0]:

@@ -1,4 +1,4 @@
-"""Ends every process below one, also those that left its process group or lost their parent."""
+"""Kills all descendants of a process, even those that left its process group or lost their parent."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def readable_by_others(yes: bool) -> None:
 
 
 def adopt_orphans() -> None:
-    """Linux: become the parent of whatever this process's descendants leave behind, in whichever session."""
+    """Linux: become the parent of all orphaned descendants, in any session."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(36, 1)
 
 
 def end_descendants(pid: int) -> None:
-    """Kill everything below a process, which itself goes on; Linux only."""
+    """Kill all descendants of a process but not the process itself; Linux only."""
     for _ in range(PASSES):
         below = _below(pid)
         if not below:
@@ -56,6 +56,6 @@ def _below(pid: int) -> list[int]:
 
 
 def die_with_parent() -> None:
-    """Linux: be ended when the parent ends, however it ends."""
+    """Linux: have this process killed when its parent ends."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The child process of a checkpoint's proof: the package's own loader runs on tensors that are headers alone.
+"""Child process that runs the package's own loader on a checkpoint's headers, without values.
 
 Started by its path, with that of a JSON file, the job.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _PREPARES = re.compile(r"/transformers/.*/?(tokenization|processing|image_processing|feature_extraction)_\w+\.py$")
-MEMORY_MEGABYTES = 8192  # buffers and tables are computed as ever; weights take nothing
+MEMORY_MEGABYTES = 8192  # for buffers and computed tables; weights take no memory
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def outcome_of(job: dict[str, Any]) -> dict[str, Any]:
-    """What the loader made of the headers; ``error`` where it raised, ``unknown`` where it could not be asked."""
+    """Return the loader's result; ``error`` if it raised, ``unknown`` if it could not run."""
     from scaffold.verify.child.host import one_line
 
     try:
@@ -74,7 +74,7 @@ def outcome_of(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tried(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The module that the loader makes, or why there is none."""
+    """Return the module that the loader builds, or why there is none."""
     from scaffold.verify.child.host import one_line
     from scaffold.verify.loading.tensor import ValuesNeededError
     from scaffold.verify.measured import NotDrivableError
@@ -92,15 +92,15 @@ def _tried(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def _beside(error: BaseException) -> bool:
-    """Whether a loader ended over what is neither weights nor configuration, such as a tokenizer or a library."""
+    """Whether a loader failed for something other than weights or configuration, such as a tokenizer or a library."""
     frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    # A package may look for the ids of special tokens by itself, and says so.
+    # A package may look up special tokens itself, and its error then says so.
     prepares = "tokenizer" in str(error).lower() or any(_PREPARES.search(name) for name in frames)
     return isinstance(error, ImportError) or prepares
 
 
 def _load(job: dict[str, Any]) -> Any:
-    """The module that the training adapter builds of the checkpoint, as the engine asks for it.
+    """Return the module that the training adapter builds from the checkpoint, called as by the engine.
 
     Raises:
         NotDrivableError: the package has no training adapter, or it builds no module itself.

@@ -1,4 +1,4 @@
-"""A batch gives each sample what it gets alone."""
+"""Each sample's velocity in a batch equals its velocity alone."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def run(subject: Any) -> Measured:
     module = subject.new_module()
     settings = subject.settings()
     inputs, negative = subject.inputs(module)
-    if negative is None:  # guidance is off where nothing is given
+    if negative is None:  # guidance is off by default
         with suppress(NotDrivableError):
             settings = subject.settings(**{names_read(subject)["text_scale"]: 3.0})
             inputs, negative = subject.inputs(module, settings=settings)
@@ -51,7 +51,7 @@ def run(subject: Any) -> Measured:
 
 
 def _idle(subject: Any, settings: Any) -> list[str]:
-    """A branch that the log-prob has no gradient for, though its velocity is part of the guided one."""
+    """Return a branch without a gradient from the log-prob although its velocity is part of the guided one."""
     module, _, _, result = step(subject, settings)
     if not module.unconditional or not result[0].requires_grad:
         return []  # guidance is off, or nothing has a gradient, which lora-learns reports
@@ -64,9 +64,9 @@ def _idle(subject: Any, settings: Any) -> list[str]:
 def run_recorded(subject: Any) -> Measured:
     """The unconditional velocity must not follow the prompt; both branches must get a gradient.
 
-    Where an edit has several, one of them must follow neither the prompt nor the images, which others may follow. What
-    takes the place of a prompt may be as long as it: zeros, or an empty prompt in a sequence with the image. Prompts
-    of one length are compared there.
+    If an edit has several, one of them must follow neither the prompt nor the images; the others may. The replacement
+    of a prompt may have its length: zeros, or an empty prompt in a sequence with the image. Prompts of equal length are
+    then compared.
     """
     module = subject.new_module()
     settings = subject.settings()

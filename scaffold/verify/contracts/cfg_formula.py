@@ -62,7 +62,7 @@ def run(subject: Any) -> Measured:
 
 
 def _either_form(subject: Any, reason: NotDrivableError) -> Measured:
-    """Where the pipeline's values are not known: one of the forms ``u + s (c - u)`` and ``c + s (c - u)``.
+    """Accept, if the pipeline's values are unknown, either ``u + s (c - u)`` or ``c + s (c - u)``.
 
     Raises:
         NotDrivableError: the guided velocity is neither, nor one that is certainly wrong; pipelines renorm it too.
@@ -105,7 +105,7 @@ def _forms(c: Any, u: Any, scale: float) -> dict[str, Any]:
 
 
 def _stepped(subject: Any, settings: Any, index: int, found: Guidance) -> tuple[Any, ...]:
-    """One step over two known branches; nothing where the adapter refuses the renorm."""
+    """Return one step over two known branches; empty if the adapter refuses the renorm."""
     try:
         return step(subject, settings, index)
     except (NotImplementedError, ValueError) as error:
@@ -144,7 +144,7 @@ def _difference(
     sigma, following = (float(subject.scheduler(settings).sigmas[index + i]) for i in (0, 1))
     second = float(subject.scheduler(settings).sigmas[1])
     conditional = module.conditional[-1]
-    # An adapter may leave the second branch out, but only where guidance is off and the branch does not matter.
+    # An adapter may omit the second branch only if guidance is off and the branch has no effect.
     without = module.unconditional[-1] if module.unconditional else conditional + 1
     velocity = guided(conditional, without, sigma, values, 1e-8, *module.image_free[-1:])
     velocity = as_velocity(velocity, latents[:, index], sigma, clean)
@@ -193,7 +193,7 @@ def run_recorded(subject: Any) -> Measured:
 
 
 def _of_several(section: dict[str, Any], others: dict[str, Any]) -> Callable[[Any, Any, float], Any]:
-    """The expression of the spec, where there are other branches than one, or as many as the request decides."""
+    """Return the spec's expression if the number of unconditional branches is not one, or depends on the request."""
     code = compile(section["expression"], "scaffold.toml", "eval")
     known = {"__builtins__": {}, "len": len, "torch": torch}
 

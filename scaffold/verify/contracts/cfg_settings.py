@@ -20,7 +20,7 @@ LIMIT = 1e-5  # as for cfg-formula; a scale of 3 for 4 gives 7e-3
 
 
 def run(subject: Any) -> Measured:
-    """Training without settings must follow what upstream sees; what a request gives must reach upstream."""
+    """Training without settings must use upstream's values; a request's settings must reach upstream."""
     found = guidance(subject)
     settings = subject.settings()
     module, latents, _, result = step(subject, settings)

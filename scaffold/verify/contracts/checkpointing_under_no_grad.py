@@ -1,4 +1,4 @@
-"""Nothing is checkpointed where no gradient is wanted."""
+"""No activation is checkpointed under no_grad."""
 
 from __future__ import annotations
 

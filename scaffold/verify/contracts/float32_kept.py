@@ -22,7 +22,7 @@ LIMIT = 1e-5
 
 
 def run(subject: Any) -> Measured:
-    """Let the model answer in bf16 and look at what is recorded, and at what training makes of it."""
+    """Run the model in bf16; check the dtypes that the rollout records and that training returns."""
     rolled = drive(subject, dtype=torch.bfloat16).roll_out()
     problems = []
     for name in ("latents", "timesteps", "log_probs"):

@@ -18,7 +18,7 @@ PITFALLS = (39,)
 def run(subject: Any) -> Measured:
     """Call the module with both branches of a ragged batch; a module that never runs fails here, and only here.
 
-    One that needs what is not here is not a fault of the package, nor one of which nobody has said what it takes.
+    A missing library, or inputs that nobody has declared, are not a fault of the package.
     """
     require_own_module(subject.training)
     try:
@@ -30,7 +30,7 @@ def run(subject: Any) -> Measured:
             raise
         return Measured("", [str(reason)])
     problems = []
-    guidance = subject.spec.get("guidance", {})  # several unconditional branches come first, however many there are
+    guidance = subject.spec.get("guidance", {})  # the unconditional branches, one or several, come first
     several = "fewest" in guidance or (guidance.get("unconditional") or 1) > 1
     for branch, inputs in zip(("conditional", "unconditional"), pair, strict=True):
         if inputs is None:

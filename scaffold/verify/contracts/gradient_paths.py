@@ -1,4 +1,4 @@
-"""No way from a parameter to the step is cut off from the gradient."""
+"""No path from a parameter to the step is detached from the gradient."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ MOST_GROUPS = 64
 def run(subject: Any) -> Measured:
     """Move the parameters of one layer after another, and compare the step's change with what its gradient promises.
 
-    With J the step's derivative along a direction d, measured as v = J d, the gradient of <v, step> along d is
-    <v, J d> = |v|^2. Of a way that is detached it has no part, while others keep each parameter's gradient from zero.
+    With J the step's derivative along a direction d, measured as v = J d, the gradient of <v, step> along d is <v, J d>
+    = |v|^2. A detached path contributes nothing to that gradient, even if other paths keep each parameter's gradient
+    above zero.
     """
     module = subject.train(subject.new_module()).requires_grad_(True)
     settings = _guided(subject, module)
@@ -62,7 +63,7 @@ def run(subject: Any) -> Measured:
 
 
 def _guided(subject: Any, module: Any) -> Any:
-    """Settings with guidance, so that both branches have a part; the package's own where it has none to set."""
+    """Return settings with guidance, so that both branches contribute; the package's own if it has no such setting."""
     settings = subject.settings()
     if subject.inputs(module, settings=settings)[1] is None:
         with suppress(NotDrivableError):
@@ -86,7 +87,7 @@ def _groups(module: nn.Module) -> Iterator[tuple[str, list[nn.Parameter]]]:
 
 
 def _missing(module: nn.Module, step: Any, group: Sequence[nn.Parameter]) -> float | None:
-    """The share of a change along a random direction that the gradient misses; None where it cannot be told."""
+    """Return the share of a change along a random direction that the gradient misses; None if unknown."""
     generator = torch.Generator().manual_seed(11)
     sizes = [max(float(p.detach().square().mean().sqrt()), 1e-2) for p in group]
     along = [torch.randn(p.shape, generator=generator) * size for p, size in zip(group, sizes, strict=True)]
@@ -109,7 +110,7 @@ def _missing(module: nn.Module, step: Any, group: Sequence[nn.Parameter]) -> flo
     change = (4 * fine - coarse) / 3
     for parameter in module.parameters():
         parameter.grad = None
-    # Of all parameters, as in training: asked for some alone, the engine of torch 2.13 can crash behind an index_add.
+    # Gradients of all parameters, as in training: for only some, torch 2.13's autograd can crash after an index_add.
     output = step()
     output.backward(change.to(output.dtype))
     found = sum(float((p.grad.double() * d).sum()) for p, d in zip(group, along, strict=True) if p.grad is not None)

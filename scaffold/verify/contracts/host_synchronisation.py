@@ -93,7 +93,7 @@ def run(subject: Any) -> Measured:
 
 
 def run_recorded(subject: Any) -> Measured:
-    """Watch as for every package; what the ported denoiser reads back it reads back in the rollout, too."""
+    """Watch as for every package, except for reads of the ported denoiser, which the rollout makes, too."""
     found = run(subject)
     ported = f" at {subject.spec['names']['model']}_denoiser.py:"
     own = [line for line in found.problems if ported not in line]

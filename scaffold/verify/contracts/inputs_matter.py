@@ -38,12 +38,12 @@ def run(subject: Any) -> Measured:
         "another noise level": relative(velocity(when=timesteps.roll(-2, dims=1)), base),
         "latents in other places": relative(rolled, base),
     }
-    if not subject.needs_embeddings:  # an encoder's states know their place, and need none in the denoiser
+    if not subject.needs_embeddings:  # an encoder's states contain their position, and need none in the denoiser
         seen["a reversed prompt"] = relative(velocity([prompt[::-1] for prompt in PROMPTS]), base)
     problems = []
     inputs, _ = subject.inputs(module, settings=settings, trajectory=(latents, timesteps))
     columns = subject.references(latents)
-    if LENGTHS in columns:  # no input of the module: what stands behind them is cut off, or hidden in a batch
+    if LENGTHS in columns:  # not an input of the module: ids beyond a length are cut off, or masked in a batch
         batch = subject.micro_batch(PROMPTS, latents)
         batch[LENGTHS] = columns[LENGTHS] - (torch.arange(len(PROMPTS)) == 0).long()[:, None]
         with torch.no_grad():

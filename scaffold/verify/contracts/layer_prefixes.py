@@ -1,4 +1,4 @@
-"""The layer-by-layer weight sync finds what it has to send."""
+"""The layer-by-layer weight sync finds every parameter it must send."""
 
 from __future__ import annotations
 

@@ -21,10 +21,10 @@ from scaffold.verify.subject.source_words import SAFETENSORS, literals
 
 
 def lost_shards(subject: Any, writer: CheckpointWriter, folder: Path, state: dict[str, Tensor]) -> list[str]:
-    """What is wrong with how the package loads two files.
+    """Return what is wrong with how the package loads two files.
 
-    Nothing where its code names neither a pattern of files nor an index, or where it takes one file alone: it then
-    refuses a second one that is empty, too.
+    Empty if its code has neither a file pattern nor an index, or if it takes a single file and also refuses a second,
+    empty one.
 
     Args:
         subject: the package.
@@ -55,7 +55,7 @@ def lost_shards(subject: Any, writer: CheckpointWriter, folder: Path, state: dic
 
 
 def _split(file: Path, first: float) -> None:
-    """Make two files and an index of one; ``first`` is the part of the tensors that comes into the first."""
+    """Split one file into two files and an index; ``first`` is the share of tensors in the first."""
     tensors = load_file(file)
     file.unlink()
     names = sorted(tensors)

@@ -41,9 +41,9 @@ def run(subject: Any) -> Measured:
 
 
 def _lost_by_hook(subject: Any, module: Any) -> list[str]:
-    """What the rollout adapter's hook makes of an update, where it has one and can be called here.
+    """Return what the rollout adapter's hook loses of an update, if it has one and can be called here.
 
-    Nothing is said of a hook that needs more of the engine than a stand-in has: level rollout calls it.
+    A hook that needs more of the engine than the stand-in has is left to level rollout.
     """
     captured: list[str] = []
 

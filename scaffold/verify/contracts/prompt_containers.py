@@ -46,7 +46,7 @@ def run(subject: Any) -> Measured:
 
 
 def _reads_columns(subject: Any, module: Any) -> bool:
-    """Whether training reads the ids that the rollout hands on, and does not go without them."""
+    """Whether training reads the rollout's ids, and fails without them."""
     settings = subject.settings()
     batch = subject.micro_batch(RAGGED)
     del batch[IDS]

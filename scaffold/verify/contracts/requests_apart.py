@@ -1,4 +1,4 @@
-"""A request leaves nothing behind for the next one."""
+"""A request leaves no state for the next one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BEFORE: dict[str, dict[str, Any]] = {
 
 
 def run(subject: Any) -> Measured:
-    """Send one request to a pipeline that has served others; it must be what a fresh one makes of it."""
+    """Send one request to a pipeline that has served others; its result must equal a fresh pipeline's."""
     module = KnownVelocity(subject)
     alone = drive(subject).roll_out()
     worst, tried = 0.0, []
@@ -36,7 +36,7 @@ def run(subject: Any) -> Measured:
         try:
             driver.roll_out(**asked)
         except (NotImplementedError, ValueError):
-            continue  # refused, so nothing of it can be left
+            continue  # refused, so it leaves no state
         tried.append(name)
         after = driver.roll_out()
         shapes = [[getattr(getattr(one, part), "shape", None) for part in TRAJECTORY] for one in (alone, after)]

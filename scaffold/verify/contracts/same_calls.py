@@ -1,4 +1,4 @@
-"""Which branches run does not hang on the samples."""
+"""The same branches run for every sample."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(subject: Any) -> Measured:
 
 
 def _cases(subject: Any) -> list[tuple[str, Any, Any]]:
-    """What samples are like, settings, noise levels ``(B, T)``; the settings of all cases are the same."""
+    """Yield a description, settings and noise levels ``(B, T)``; all cases share the settings."""
     found = guidance_of(subject)
     settings = subject.settings()
     levels = subject.scheduler(settings).timesteps.clone()
@@ -58,7 +58,7 @@ def _calls(subject: Any, settings: Any, timesteps: Any) -> int:
 
 
 def run_recorded(subject: Any) -> Measured:
-    """Count, for each step, the calls that each recorded sample leads to: ranks have different ones."""
+    """Count the calls of each recorded sample at each step: ranks have different samples."""
     samples, settings = subject.recording["samples"], subject.settings()
     problems = []
     found: set[int] = set()

@@ -27,8 +27,8 @@ KINDS = ("sde", "cps", "dance_sde")
 def run(subject: Any) -> Measured:
     """Score given next samples at several steps and noise levels with a known velocity.
 
-    Where the upstream loop is not known, neither is the sign of a denoiser that is given embeddings: one that points
-    to the image is turned around in training. Either sign is right then, the same everywhere.
+    If the upstream loop is unknown, so is the sign of a denoiser with embeddings as input: training negates a velocity
+    that points to the image. Either sign is then accepted if it is the same everywhere.
     """
     found = _measured(subject, 1)
     free = subject.needs_embeddings and "unknown" in subject.job["upstream"]
@@ -40,7 +40,7 @@ def run(subject: Any) -> Measured:
 
 
 def _measured(subject: Any, sign: int) -> Measured:
-    """The same with the sign that training turns the module's velocity by."""
+    """As `run`, with the sign that training applies to the module's velocity."""
     worst, where, problems, limit = 0.0, "", [], LIMIT
     conventions = set()
     attempts = Attempts()

@@ -40,7 +40,7 @@ def run(subject: Any) -> Measured:
 
 
 def _apart(subject: Any, change: dict[str, Any]) -> list[float]:
-    """How far each sample of a batch is from itself alone; nothing for a renorm that it has not, see cfg-formula."""
+    """Return each sample's difference between batch and alone; empty for an unsupported renorm, see cfg-formula."""
     settings = subject.settings(**change)
     try:
         together = _scored(subject, settings, PROMPTS, *subject.unlike(len(PROMPTS), settings))

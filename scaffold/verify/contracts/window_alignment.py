@@ -47,7 +47,7 @@ def run(subject: Any) -> Measured:
 
 
 def _problems(rolled: Any, begin: int, end: int) -> list[str]:
-    """What is wrong with one window, each part by itself: one that is wrong does not hide another."""
+    """Return the problems of one window, each part checked separately."""
     size = end - begin
     found = []
     kept = 0 if rolled.log_probs is None else rolled.log_probs.numel()

@@ -36,7 +36,7 @@ def run(subject: Any) -> Measured:
                 break
             for step, apart in enumerate(_from_plain(driver, rolled)):
                 inside = begin <= step < begin + SIZE
-                last = step == count - 1  # its noise may be none: cps ends at noise level 0
+                last = step == count - 1  # its noise may be zero: cps ends at noise level 0
                 if not inside:
                     worst, outside = max(worst, apart), outside + 1
                 if not inside and not apart <= LIMIT:
@@ -49,7 +49,7 @@ def run(subject: Any) -> Measured:
 
 
 def _from_plain(driver: RolloutDriver, rolled: Any) -> list[float]:
-    """How far each step ends from where the velocity alone leads."""
+    """Return the distance of each step's sample from the noise-free step."""
     levels = pairwise([*rolled.sigmas, 0.0])
     return [
         relative(after.double(), before.double() + (following - now) * driver.velocity(before, now).double())

@@ -60,7 +60,7 @@ def run(subject: Any) -> Measured:
 
 
 def _begins(driver: RolloutDriver, low: int, high: int, training_steps: tuple[int, ...]) -> Begins:
-    """First step of the window of each rollout, by training step."""
+    """Return the first step of each rollout's window, by training step."""
     found: Begins = {}
     for rank in RANKS:
         with (
@@ -86,7 +86,7 @@ def _begin(driver: RolloutDriver, low: int, high: int, training_step: int, seed:
 
 
 def _in_another_process(work: Callable[[], Begins]) -> Begins:
-    """What ``work`` returns in a fork: another process, with the state that this one has now."""
+    """Return the result of ``work`` in a fork, which starts with this process's state."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -105,7 +105,7 @@ def _in_another_process(work: Callable[[], Begins]) -> Begins:
 
 
 def run_recorded(subject: Any) -> Measured:
-    """Look at where the windows of the real rollout began, by training step; each rank sent a request of its own."""
+    """Compare the first steps of the real rollout's windows by training step; each rank sent its own request."""
     windows = {step: {round(level, 6) for level in found} for step, found in subject.recording["windows"].items()}
     most, begins = max(map(len, windows.values())), set().union(*windows.values())
     problems = []

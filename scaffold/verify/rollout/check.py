@@ -1,4 +1,4 @@
-"""What a scenario declares and what it measures; light, so that both processes can import it."""
+"""A scenario's declarations and measurements; without heavy imports, since both processes import it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 # The largest differences that pass, in float32. docs/rollout.md says what was measured and why these.
 LOG_PROB = 1e-6
 VELOCITY = 1e-5
-# A deliberate mistake must change log-probs by at least a hundred times what would pass.
+# A deliberate mistake must change log-probs by at least a hundred times the limit.
 CONTROL = 0.01
-# Half-precision differences, against the floor measured in the same run.
+# Limit of half-precision differences, relative to the floor measured in the same run.
 HALF_PRECISION = 1.5
 
 

@@ -1,4 +1,4 @@
-"""What drives a comparison: from the package's spec, else from the pipeline that it inherits from."""
+"""The facts a comparison needs, from the package's spec, else from the pipeline it inherits from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALGORITHM_SUFFIX = "_flow_grpo"
 
 
 class NotEstablishedError(Exception):
-    """Something that no comparison can do without is unknown; the text says what."""
+    """A fact that every comparison needs is unknown; the message names it."""
 
 
 def model_name(package: Package) -> str:
@@ -156,12 +156,12 @@ def _prompt(
 
 
 def raised(names: Iterable[str], defaults: Mapping[str, Any], neutral: float = 1.0) -> dict[str, float]:
-    """Scales that are on where a request brings images, so that all branches run: one off by default is one above."""
+    """Return scales for requests with images, all of them on so that all branches run: one off by default is raised."""
     return {name: max(float(defaults[name]), neutral + 1) for name in names}
 
 
 def _guidance(name: str | None, scale: Any) -> dict[str, Any]:
-    """A scale of one or less is not guidance, so nothing can be compared with and without it."""
+    """Return the guidance; a scale of one or less means none, so there is nothing to compare with and without it."""
     usable = name is not None and isinstance(scale, int | float) and scale > 1.0
     return {"name": name if usable else None, "scale": float(scale) if usable else None}
 

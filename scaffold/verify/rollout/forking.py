@@ -1,4 +1,4 @@
-"""Servers that have imported the engine, from outside: each process of a run is a fork of one."""
+"""Controls servers that have imported the engine; each process of a run is a fork of one."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Server:
         return None
 
     def answer(self, seconds: float) -> dict[str, Any] | None:
-        """The next answer; None where none comes in time, or none will come, as ``alive`` says."""
+        """Return the next answer; None on timeout, or if ``alive`` says that none will come."""
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         deadline = time.monotonic() + seconds
@@ -180,7 +180,7 @@ class ForkedProcess:
         self.returncode: int | None = None
 
     def end(self) -> None:
-        """End it and what it has started; what it has left the server ends."""
+        """Kill it and its processes; the server kills orphans."""
         if self.poll() is None:
             end_descendants(self.pid)
             with contextlib.suppress(OSError):

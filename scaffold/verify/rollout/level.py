@@ -97,7 +97,7 @@ def check_ids() -> list[str]:
 def require(
     request: VerifyRequest, scratch: Path, *, version: str | None = None, environment: Environment | None = None
 ) -> Plan:
-    """Say how the level will run; asked for by name it is never left out in silence.
+    """Return how the level will run; a requested level is never skipped silently.
 
     Args:
         request: package, checkpoint and selection.
@@ -172,7 +172,7 @@ def package_version(package: Package) -> str:
 
 
 def make_plan(package: Package, environment: Environment, checkpoint: Path | None, scratch: Path) -> Plan:
-    """Find out what drives the package and where its checkpoint comes from.
+    """Determine the facts that drive the package, and the source of its checkpoint.
 
     Raises:
         NotEstablishedError: something it takes is missing.

@@ -1,7 +1,7 @@
-"""The requirement set of a release that nobody has pinned yet: uv finds it, from the nearest that is pinned.
+"""Resolves the requirement set of an unpinned release with uv, starting from the nearest pinned release.
 
-The pins of that one are what uv prefers; those that the release or its vllm do not take give way, and no others. What
-only the lists of these two ask for is left out, as it is there: CUDA builds, and what the engine's other models import.
+uv prefers that release's pins and changes only those that conflict with the new release or its vllm. Requirements that
+only those two list are left out, as in the pinned set: CUDA builds, and dependencies of the engine's other models.
 """
 
 from __future__ import annotations

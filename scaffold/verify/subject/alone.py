@@ -1,4 +1,4 @@
-"""What samples get in one batch, against what each gets alone."""
+"""Compares samples in a batch with the same samples alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Attempts, Measured
 from scaffold.verify.subject.noise_floor import LARGEST_LIMIT, limit_for, noise_floor
 
-# Guidance multiplies what both branches err by: u + s (c - u) with s = 5 by nine.
+# Guidance amplifies the error of both branches: u + s (c - u) with s = 5 by a factor of nine.
 GUIDED = 10
 
 

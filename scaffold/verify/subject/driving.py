@@ -14,7 +14,7 @@ from scaffold.verify.subject.rollout import RolloutDriver
 
 
 class OwnLoopError(NotDrivableError):
-    """What upstream's pipeline does says nothing of this package's rollout."""
+    """The package has its own loop, so upstream's pipeline says nothing about its rollout."""
 
 
 def drive(subject: Any, dtype: torch.dtype | None = None) -> RolloutDriver:

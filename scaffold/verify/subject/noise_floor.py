@@ -1,4 +1,4 @@
-"""What rounding alone does to the velocity, so that a model which computes parts in bf16 is not blamed for it."""
+"""Measures the effect of rounding on the velocity, so that a model with parts in bf16 is not failed for it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from scaffold.verify.subject.subject import Subject
 
 
 class MisfitError(NotDrivableError):
-    """Training's schedule is not the rollout's: what is compared step by step would only show that again."""
+    """Training's schedule is not the rollout's; a step-by-step comparison would only repeat that."""
 
 
 class RecordedSubject(Subject):

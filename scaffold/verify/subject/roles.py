@@ -1,4 +1,4 @@
-"""What each size of a model does, seen in the shapes of its parameters on the meta device, and small ones to match."""
+"""Finds the role of each size of a model from parameter shapes on the meta device, and matching small sizes."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def _beside(sizes: Sizes, name: Any) -> dict[Any, int]:
 
 
 def _weight(sizes: Sizes, name: Any) -> int:
-    """Parameters that hang on one size: how many more there are with twice of it."""
+    """Return how many parameters are added when one size is doubled."""
     found = sizes.changed(name, 2 * sizes.values[name])
     return 0 if found is None else count(found)
 

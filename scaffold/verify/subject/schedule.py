@@ -47,7 +47,7 @@ def measure_schedule(subject: Any, release: str) -> Measured:
             continue
         if steps == 1 and not rolled.sigmas:
             continue  # the engine's warm-up: upstream takes no step, and nothing has raised
-        # What upstream really walked: an adapter may ask it for another number of steps on purpose.
+        # Upstream's actual schedule: an adapter may request another number of steps on purpose.
         points = len(rolled.sigmas) + 1
         expected = torch.tensor(driver.exact_levels(points), dtype=torch.float64)
         sides = {
@@ -92,7 +92,7 @@ def _measure_recorded(subject: Any) -> Measured:
 
 
 def _looked_up(scheduler: Any, timesteps: torch.Tensor, steps: int) -> list[str]:
-    """Whether training finds each timestep ``(T,)`` at its own place; the first that it does not."""
+    """Return a problem with the first timestep of ``(T,)`` that training does not find at its own index, if any."""
     for i, timestep in enumerate(timesteps):
         try:
             index = int(scheduler.index_for_timestep(timestep))

@@ -1,4 +1,4 @@
-"""The part of ``DiffusionModelConfig`` that adapters read, with a record of what they ask for."""
+"""The part of ``DiffusionModelConfig`` that adapters read, recording the names they read."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ LIMIT_BF16 = 1e-3
 # Gradients, and velocities where a strategy leads LoRA another way, may differ by four times what bf16 itself is from
 # float32, value by value; they count as a fraction of that.
 LIMIT_ROUNDING = 4.0
-# From the rollout's own velocity in bf16, as a fraction of what bf16 is from float32 in the same run: a right port is
-# 0 to 1.3e-4 away, one rounding more in every layer as far as bf16 from float32, or half of that (8.8e-3 of 2.2e-2).
+# Distance from the rollout's velocity in bf16, relative to the distance of bf16 from float32 in the same run: a correct
+# port is 0 to 1.3e-4 away; one more rounding in every layer gives the whole distance, or half of it (8.8e-3 of 2.2e-2).
 LIMIT_ROLLOUT = 0.1
 
 
@@ -157,7 +157,7 @@ def _rank(subject: Any, backend: str, strategy: Strategy, rank: int, folder: Pat
     device = torch.device("cpu") if backend == "gloo" else torch.device("cuda", rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    # Before there are ranks, so that a module which asks for its rank is not compared with itself.
+    # Built before the process group exists, so that a module that depends on its rank is not compared with itself.
     wholes = [(lora, _whole(subject, strategy, device, lora)) for lora in _kinds(subject, strategy)]
     store = dist.FileStore(str(folder / "store"), WORLD)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=store, rank=rank, world_size=WORLD)
@@ -178,7 +178,7 @@ def _rank(subject: Any, backend: str, strategy: Strategy, rank: int, folder: Pat
 
 
 def _from_rollout(subject: Any, strategy: Strategy, mesh: Any, device: torch.device, rank: int) -> dict[str, float]:
-    """How far the guided velocities are from the rollout's, in one piece and sharded; empty without a recording."""
+    """Return the distance of the guided velocities from the rollout's, whole and sharded; empty without a recording."""
     sample = subject.rolled_out(rank)
     found: dict[str, float] = {}
     if strategy.dtype == torch.float32 or sample is None:
@@ -225,9 +225,9 @@ def _kinds(subject: Any, strategy: Strategy) -> list[bool]:
 
 @dataclass
 class _Whole:
-    """The module in one piece: inputs of each rank's sample, velocities, gradients of the mean loss.
+    """The whole module: inputs of each rank's sample, velocities, gradients of the mean loss.
 
-    ``rounding`` is how far each, by name, is from what it is in float32.
+    ``rounding`` is the distance of each, by name, from its float32 value.
     """
 
     batches: list[dict[str, Any]]
@@ -319,9 +319,9 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 def _compare(
     subject: Any, strategy: Strategy, mesh: Any, device: torch.device, rank: int, lora: bool, whole: _Whole
 ) -> dict[str, Any]:
-    """What is worst of the two ways to hold the base weights: as the wrapper computes, and in float32.
+    """Return the worse result of two dtypes of the base weights: the wrapper's compute dtype, and float32.
 
-    The first shows parameters that do not have one dtype, the second a gradient that FSDP1 leaves unreduced.
+    The first detects mixed parameter dtypes, the second a gradient that FSDP1 leaves unreduced.
     """
     held = (strategy.dtype,) if strategy.dtype == torch.float32 or not lora else (strategy.dtype, None)
     found = [_compare_held(subject, strategy, mesh, device, rank, lora, whole, dtype) for dtype in held]

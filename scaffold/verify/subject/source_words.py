@@ -17,7 +17,7 @@ _WEIGHTS = re.compile(r"[\w./-]+\.(safetensors|bin|pth?)")
 
 
 def weight_files(subject: Any) -> list[str]:
-    """Where a package may look for weights below a checkpoint's folder: as it declares, else as its code may say."""
+    """Return the weight files a package may read below a checkpoint's folder: as declared, else from its code."""
     if subject.table.weights:
         return [subject.table.weights]
     words = literals(subject.folder)
@@ -27,7 +27,7 @@ def weight_files(subject: Any) -> list[str]:
 
 
 def literals(folder: Path, *, joined: bool = False) -> list[str]:
-    """Strings in the package's code, each once, in the order of its files; or those alone that paths are joined of."""
+    """Return the distinct strings in the package's code, in order; optionally only those joined to paths."""
     found: dict[str, None] = {}
     for file in sorted(folder.rglob("*.py")):
         try:

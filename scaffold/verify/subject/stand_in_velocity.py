@@ -1,4 +1,4 @@
-"""Training modules whose velocity is known, for contracts that are about adapters and not about the model."""
+"""Training modules with a known velocity, for contracts on adapters rather than the model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def velocity_of(sample: Tensor) -> Tensor:
-    """A velocity field; it mixes channels, so that one that is off by an index shows."""
+    """A velocity field that mixes channels, so that an index error is detected."""
     return 0.3 * sample + 0.1 * sample.roll(1, dims=-1).sin()
 
 

@@ -13,7 +13,7 @@ BEYOND = "the tiny model's vocabulary has"
 
 
 def ids_beyond(module: Any, package: Path) -> str | None:
-    """Why an id may lie beyond the tiny model's vocabulary, and what to do; None where the source states none.
+    """Return why an id may exceed the tiny model's vocabulary, and what to do; None if the source has no ids.
 
     Args:
         module: the tiny model.

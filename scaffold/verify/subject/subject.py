@@ -1,4 +1,4 @@
-"""A package as contracts drive it, through the API of its adapters alone."""
+"""A package as contracts drive it, only through the API of its adapters."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from scaffold.verify.subject.settings import Settings
 from scaffold.verify.subject.stated_ids import ids_beyond
 
 STEPS = 6
-# Ragged on purpose: the longest first, last and in the middle find different mistakes.
+# Ragged on purpose: the longest prompt at the start, end or middle detects different mistakes.
 PROMPTS: tuple[tuple[int, ...], ...] = ((5, 6, 7), (9, 8, 7, 6, 5, 4, 3), (11, 12, 13, 14, 15))
 # Latents and features of a reference image.
 REFERENCE_SIZES = (6, 5)
-# How much wider than its longest prompt a batch is made, as the rollout's columns are.
+# How much wider than its longest prompt a batch is, as with the rollout's columns.
 SPARE = 3
 # Of the latents of ``unlike`` samples.
 SCALES = (1.0, 20.0, 0.05)
@@ -46,7 +46,7 @@ class Subject:
     """The package under test.
 
     Args:
-        job: what the parent process found out about the package, see ``contract_level``.
+        job: the parent process's facts about the package, see ``contract_level``.
         package: the imported package.
     """
 
@@ -98,17 +98,17 @@ class Subject:
 
     @cached_property
     def blueprint(self) -> Blueprint:
-        """What the module is built from: the configuration's class, or what the package's own loading code reads."""
+        """What the module is built from: the configuration's class, or files that the package's loading code reads."""
         return blueprint_of(self)
 
     @property
     def needs_embeddings(self) -> bool:
-        """Whether the rollout hands over what it made of a prompt, as the package's table says."""
+        """Whether the rollout hands over embeddings of a prompt, according to the package's table."""
         return bool(self.table.columns)
 
     @cached_property
     def reads_masks(self) -> bool:
-        """Whether the masks of ragged embeddings have a part in what the adapter makes of them."""
+        """Whether the masks of ragged embeddings affect the adapter's model inputs."""
         settings, module = self.settings(), self.new_module()
         trajectory = self.trajectory(len(PROMPTS), settings)
         made = []
@@ -156,13 +156,13 @@ class Subject:
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
-        """What adapters may read of the module beside its parameters: sizes, in whatever form it keeps them."""
+        """The module's attributes that adapters may read besides parameters, such as sizes."""
         found = vars(self.new_module()).items()
         return {name: value for name, value in found if name[0] != "_" and name != "training"}
 
     @property
     def half(self) -> Subject:
-        """The package with inputs as they are in half precision: the same where it makes them itself."""
+        """The package with half-precision inputs: itself if it makes its own inputs."""
         return self
 
     def rolled_out(self, number: int) -> dict[str, Any] | None:
@@ -170,11 +170,11 @@ class Subject:
         return None
 
     def unused(self, module: Any, names: Sequence[str]) -> set[str]:
-        """Those of some parameters that no input of this subject leads to; a model has none of them."""
+        """Return the given parameters that no input of this subject reaches; none by default."""
         return set()
 
     def may_lack(self, target: str) -> bool:
-        """Whether a LoRA target or a prefix names a layer that only other configurations of the module have."""
+        """Whether a LoRA target or a prefix may name a layer that only other configurations of the module have."""
         return False
 
     def declared(self, name: str) -> list[str]:
@@ -193,8 +193,8 @@ class Subject:
     def new_module(self, seed: int = 0) -> Any:
         """A float32 training module in eval mode with seeded weights.
 
-        Vectors, which start as ones or zeros, are moved too: two that were exchanged would not show otherwise. What
-        the package marks as not trainable, such as tables of positions, stays.
+        Vectors, which start as ones or zeros, are randomised too, so that exchanged ones are detected. Parameters the
+        package marks as not trainable, such as position tables, are kept.
         """
         torch.manual_seed(seed)
         try:
@@ -251,7 +251,7 @@ class Subject:
         return Settings({**values, **top})
 
     def settings_without_image(self, **changes: Any) -> Settings:
-        """The same before an image is known that the package takes."""
+        """The same as `settings`, before an image size is known."""
         with with_attribute(self, "_image", Geometry(64, 64, (1, 1))):
             return self.settings(**changes)
 
@@ -265,7 +265,7 @@ class Subject:
             NotDrivableError: none was found; the reason is that of the likeliest.
         """
         first: str | None = None
-        refused: str | None = None  # by the adapter: an image of another size may be right
+        refused: str | None = None  # raised by the adapter: another image size may fit
         module = self.new_module()
         for candidate in self.images(module):
             inputs = None
@@ -298,7 +298,7 @@ class Subject:
     def scheduler(self, settings: Settings) -> Any:
         """The training side's scheduler on the CPU, as the adapter builds it for the engine.
 
-        One that is built of a checkpoint's files, which there are none of, is given its timesteps by the adapter.
+        A scheduler built from checkpoint files, which do not exist here, gets its timesteps from the adapter.
         """
         with suppress(Exception):
             return self.training.build_scheduler(settings)
@@ -371,7 +371,7 @@ class Subject:
         settings: Settings | None = None,
         trajectory: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """What the adapter makes of a micro-batch: arguments of ``forward`` with and without the prompt."""
+        """Return the adapter's arguments of ``forward`` for a micro-batch, with and without the prompt."""
         settings = settings or self.settings()
         trajectory = trajectory or self.trajectory(len(prompts), settings, seed)
         made = self.prepared(module, settings, trajectory, self.micro_batch(prompts, trajectory[0]), step)
@@ -399,8 +399,8 @@ class Subject:
     def unlike(self, batch: int, settings: Settings, seed: int = 1, *, levels: bool = True) -> tuple[Tensor, Tensor]:
         """A trajectory as ``trajectory`` gives it, of samples that have little in common.
 
-        A statistic over the batch would go unseen where all samples are alike, or too small to set it off: latents of
-        one are large, of another small, and with ``levels`` each stands at a noise level of its own.
+        A statistic over the batch would be undetectable if all samples were alike: some have large latents, others
+        small ones, and with ``levels`` each has its own noise level.
         """
         latents, timesteps = self.trajectory(batch, settings, seed)
         numbers = [(seed - 1 + i) % len(SCALES) for i in range(batch)]
@@ -452,7 +452,7 @@ class Subject:
 
 
 def _told(error: Exception, package: Path) -> str:
-    """An error in one line, with the last line of the package that led to it."""
+    """Return an error in one line, with the innermost line of the package."""
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if Path(frame.filename).is_relative_to(package)]
     place = f" at {Path(inside[-1].filename).name}:{inside[-1].lineno}" if inside else ""

@@ -1,4 +1,4 @@
-"""What a contract of level ``train`` is given, and how the contracts are found."""
+"""The input of a contract of level ``train``, and the lookup of the contracts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run left behind: the trainer's metrics by step, the events of its processes, its log."""
+"""Reads the results of a run: the trainer's metrics by step, the events of its processes, its log."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def read_record(folder: Path, log: Path, problem: str | None, seconds: float) ->
 
 
 def _events(path: Path) -> Iterator[_Batch | Push | Sleep]:
-    """Events of one process; what is none, and a last line that was cut, is left out."""
+    """Return the events of one process, without invalid lines and a truncated last line."""
     for line in _lines(path):
         try:
             event = parse_json(line)

@@ -28,12 +28,12 @@ from scaffold.verify.train.variants import Variant
 
 REWARD = Path(__file__).resolve().parent / "brightness.py"
 PATH = Path(__file__).resolve().parent / "inside" / "path"
-# On a machine that has nothing else to do; where many share the processors, the more.
+# On an idle machine; more on a busy one.
 START_SECONDS = 900.0  # until the first step has ended; imports take most of it
 STEP_SECONDS = 300.0  # between two steps
-ERROR_SECONDS = 120.0  # without a step once a worker has reported an error: whoever waits for it waits for ever
-ROOM_SECONDS = 120.0  # with the same thing asked of Ray, for which it has no room: whoever asks for it waits for ever
-LOOK_SECONDS = 5.0  # between two looks at what Ray is asked for; it writes as often
+ERROR_SECONDS = 120.0  # without a step after a worker's error, whose caller waits for ever
+ROOM_SECONDS = 120.0  # with the same resources pending in Ray, whose requester waits for ever
+LOOK_SECONDS = 5.0  # between checks of Ray's pending requests, written at this interval
 DEMANDS = "Pending Demands:\n"
 # What Ray says when its own processes do not answer in time, as on a busy host, and torch where a port was free when
 # verl looked for one and is not when its workers take it.
@@ -47,7 +47,7 @@ SLOW_RAY = (
 TRIES = 3
 LOOSE = 1e-1
 PORTS = range(20000, 30000, 500)
-# What ended a run is often followed by what other processes say meanwhile.
+# The error that ended a run is often followed by output of other processes.
 _RAISED = re.compile(r"^[\w.]+(?:Error|Exception): .*\S", re.MULTILINE)
 _turns = count(secrets.randbelow(len(PORTS)))  # runs beside one another have ports of their own
 
@@ -249,7 +249,7 @@ def _follow(child: Contained, folder: Path, log: Path, follow: Follow | None, st
 
 
 def _without_room(ray: Path) -> str | None:
-    """What Ray was asked for and had no room for when it looked last; None where nothing waits."""
+    """Return the resources Ray could not place at its last report; None if nothing is pending."""
     try:
         printed = read_tail(ray / "ray" / "session_latest" / "logs" / "monitor.log", LAST_BYTES)
     except OSError:

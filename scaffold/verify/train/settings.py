@@ -1,4 +1,4 @@
-"""What every run sets beside the package's own smoke script: variables of its processes, overrides."""
+"""Settings of every run besides the package's own smoke script: environment variables and overrides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VARIABLES: Mapping[str, str] = {
     "HYDRA_FULL_ERROR": "1",
     "PYTHONUNBUFFERED": "1",
 }
-# Of the user's variables, these say where things are; others could change what is measured.
+# The user's variables with locations; others could affect the measurements.
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "USER")
 
 PROMPTS = 4
@@ -43,7 +43,7 @@ def overrides(
     rollout, actor = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
     return {
         **({"+ray_kwargs.ray_init.num_gpus": str(processes + engines)} if stand_ins else {}),
-        # Whatever Ray cannot place waits for ever, so these are as many as are asked for, and not what the machine has.
+        # Ray waits for ever for resources it lacks, so it is told of as many CPUs as are requested, not the machine's.
         "ray_kwargs.ray_init.num_cpus": str(8 + 2 * (processes + engines) + cpus),
         "+ray_kwargs.ray_init.include_dashboard": "False",
         "+ray_kwargs.ray_init.object_store_memory": "500000000",

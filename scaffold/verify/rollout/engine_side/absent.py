@@ -1,4 +1,4 @@
-"""Libraries that vllm imports beside what runs here and that the environment lacks: quantised weights, sound."""
+"""Stand-ins for libraries that vllm imports but does not run here, and the environment lacks: quantisation, sound."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ("compressed_tensors", "torchaudio")
 
 
 class _Hollow(type):
-    """A class whose attributes are texts, so that tables can be made of them when a module is imported."""
+    """A class whose attributes are strings, so that modules can build tables from them at import."""
 
     def __getattr__(cls, name: str) -> str:
         if name.startswith("__"):
@@ -50,9 +50,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def stand_in() -> None:
-    """Serve the libraries that are not installed; what is made of them cannot run, only be imported.
+    """Serve the libraries that are not installed; they can be imported but not run.
 
-    Those that prepare sounds run: a pipeline calls them with every request.
+    Those that prepare sound do run, since a pipeline calls them with every request.
     """
     sys.meta_path.append(_Finder())
     sound.stand_in()

@@ -22,9 +22,9 @@ from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory, trajectory_tensors
 from scaffold.verify.rollout.task import Task
 
-# Latent tokens a side; small, and not equal to the checkpoint's own grid.
+# Latent tokens per side; small, and different from the checkpoint's own grid.
 SIDE = 4
-# What the two seeds of a request differ by: equal ones would draw equal numbers, which no engine's own seed does.
+# Difference of a request's two seeds: equal seeds would draw equal numbers, which never happens in a real run.
 NOISE = 1_000_003
 ROOM = 256  # tokens of a prompt alone
 
@@ -32,7 +32,7 @@ Change = Callable[[Sequence[int]], list[int]]
 
 
 class EngineUnderTest:
-    """Loaded once a process; scenarios share it and leave weights as they found them, unless they come last."""
+    """Loaded once per process and shared by all scenarios, which restore its weights, except the last ones."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -57,7 +57,7 @@ class EngineUnderTest:
 
         dtype = getattr(torch, task.dtype)
         unit, ported = int(task.facts["pixels_per_token"]), task.facts.get("ported") or {}
-        # What VeRL-Omni's configuration would fill in otherwise, and scales that only a request with images has.
+        # Values that VeRL-Omni's configuration would otherwise fill in, and scales that only requests with images have.
         guidance = {**(task.facts["guidance"].get("filled") or {}), **(task.facts["guidance"].get("others") or {})}
         declared = task.facts.get("declared")
         self.texts = TEXTS if declared is None else SHORT_TEXTS
@@ -86,7 +86,7 @@ class EngineUnderTest:
         column = task.facts["prompt"]["column"]
         self.training = Training.load(self.adapters, task.checkpoint, dtype, column, self.recipe)
         if not ported:
-            # The checkpoint's own tokens may be smaller than those that the spec was made for.
+            # A token of the tiny checkpoint may cover fewer pixels than the spec's.
             unit = self.training.pixels_per_token or unit
             self.recipe = replace(self.recipe, height=SIDE * unit, width=SIDE * unit)
         side, longer = SIDE * unit, SIDE * unit * 3 // 2
@@ -103,7 +103,7 @@ class EngineUnderTest:
 
     @property
     def embedded(self) -> int | None:
-        """Tokens of a prompt's embeddings where prompts of unlike length have as many; None where they differ."""
+        """Number of tokens of every prompt's embeddings if it is independent of the prompt's length, else None."""
         found = {len(rows) for sample in self.first if (rows := sample.extra.get("prompt_embeds")) is not None}
         alike = len(found) == 1 and len({len(sample.token_ids) for sample in self.first}) > 1
         return found.pop() if alike else None
@@ -173,7 +173,7 @@ class EngineUnderTest:
 
     @property
     def neutral(self) -> float:
-        """The scale of text guidance that is none: 1, or 0 where the scale counts what is added to the prediction."""
+        """The text guidance scale that means no guidance: 1, or 0 if the scale weights a term added to one."""
         return float(self.task.facts["guidance"].get("neutral", 1.0))
 
     def guided(self, scale: float) -> Recipe:
@@ -189,7 +189,7 @@ class EngineUnderTest:
 
     @property
     def unguided(self) -> Recipe:
-        """The recipe with every scale at what is not guidance.
+        """The recipe with guidance off at every scale.
 
         Raises:
             NotApplicable: the pipeline has no guidance.
@@ -199,7 +199,7 @@ class EngineUnderTest:
 
     @cached_property
     def cause(self) -> str | None:
-        """Why a comparison of the package's own settings fails, looked for once; None where it is not found."""
+        """Why a comparison with the package's own settings fails, determined once; None if unknown."""
         from scaffold.verify.rollout.engine_side.cause import cause
 
         try:
@@ -226,12 +226,12 @@ class EngineUnderTest:
 
 
 def _room(around: Sequence[str] | None) -> dict[str, Any]:
-    """Room in a request for a prompt in its texts: the tiny tokenizer may take a token for each of their bytes."""
+    """Return the token limit for a prompt: the tiny tokenizer may need a token per byte."""
     return {"max_sequence_length": ROOM + len("".join(around).encode())} if around else {}
 
 
 def _checkpoint(task: Task, adapters: sources.Adapters) -> contextlib.AbstractContextManager[Any]:
-    """Inside of it the engine loads its checkpoint; that of a ported package is written meanwhile."""
+    """Inside the block the engine loads its checkpoint; a ported package's is written on demand."""
     facts = task.facts.get("ported")
     if facts is None:
         return contextlib.nullcontext()
@@ -241,9 +241,9 @@ def _checkpoint(task: Task, adapters: sources.Adapters) -> contextlib.AbstractCo
 
 
 def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
-    """How prompts become ids, with the checkpoint's tokenizer; the pipeline of a ported package has it.
+    """Return how prompts become ids with the checkpoint's tokenizer, for a ported package its pipeline's.
 
-    One that takes token ids may have none, nor has one behind other stages: who sends the prompt encoded it.
+    A pipeline that takes token ids, or follows other stages, may have none: the sender encodes the prompt.
     """
     if task.facts.get("ported"):
         if task.facts["ported"].get("tokenizer"):

@@ -1,4 +1,4 @@
-"""Why training's log-probs are not the rollout's: the same step on both sides, part by part."""
+"""Explains why training's log-probs differ from the rollout's, by comparing the parts of one step on both sides."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SETTINGS = ("noise_level", "sde_type", "include_logprob_normalizer")
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of a denoiser: its output's rows, and its inputs of one number for each row."""
+    """One call of a denoiser: its output by row, and those inputs that have one number per row."""
 
     rows: list[Tensor]
     numbers: list[float]
 
 
 def cause(bench: EngineUnderTest, recipe: Recipe) -> str | None:
-    """What the first recorded step of one sample differs in; None where no part of it does, or none can be seen."""
+    """Return how the first recorded step of one sample differs; None if no visible part differs."""
     denoiser = getattr(bench.engine.pipeline, "transformer", None)
     if not isinstance(denoiser, torch.nn.Module):
         return None

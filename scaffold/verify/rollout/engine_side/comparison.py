@@ -34,8 +34,8 @@ class Comparison:
 
     Attributes:
         steps: of each sample in turn.
-        problem: how a trajectory is out of step, where one is, or how the schedules' shifts differ.
-        misfit: how training's schedule lacks what the rollout walked, where it does.
+        problem: how a trajectory is misaligned, if one is, or how the schedules' shifts differ.
+        misfit: which noise levels of the rollout training's schedule lacks, if any.
     """
 
     steps: tuple[Step, ...]
@@ -75,7 +75,7 @@ class Comparison:
 
 
 def compare(samples: Sequence[Trajectory], recomputed: Recomputed) -> Comparison:
-    """Pair what the rollout recorded with what training computed from the same latents."""
+    """Compare the rollout's recorded steps with training's results from the same latents."""
     problem = next((sample.problem for sample in samples if not sample.aligned), recomputed.shifts)
     steps = []
     for row, sample in enumerate(samples):
@@ -95,7 +95,7 @@ def compare(samples: Sequence[Trajectory], recomputed: Recomputed) -> Comparison
 
 
 def join(parts: Iterable[Comparison]) -> Comparison:
-    """One comparison of several, samples numbered on."""
+    """Join several comparisons into one, numbering the samples consecutively."""
     steps: list[Step] = []
     problem = misfit = None
     for part in parts:

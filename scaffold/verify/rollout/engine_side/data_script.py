@@ -16,12 +16,12 @@ from scaffold.attributes import with_attribute, with_entries
 from scaffold.files.reading import read_text
 
 QUOTED = 'says "OPEN"'  # scripts of the text task take the quoted words for their reward
-# By which scripts are told where texts lie and where rows go.
+# Options of scripts for the input and the output folder.
 INPUTS, OUTPUTS = ("input_dir", "input-dir"), ("output_dir", "output-dir", "local_save_dir")
 
 
 def rows_of(script: Path, texts: Sequence[str], scratch: Path) -> dict[str, dict[str, Any]]:
-    """Run a data script on texts, in folders of its own; its rows by text.
+    """Run a data script on texts, in separate folders; return its rows by text.
 
     Args:
         script: writes ``train.parquet`` of the lines of ``train.txt``.

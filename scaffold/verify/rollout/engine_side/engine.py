@@ -25,9 +25,9 @@ from scaffold.verify.rollout.engine_side.transport import KitTransport, LibraryT
 
 
 def draw_once(autoencoder: Any) -> None:
-    """Let ``decode`` of an autoencoder draw one picture of each shape, and give a copy of it from then on.
+    """Let ``decode`` of an autoencoder decode one image of each shape, and return copies of it afterwards.
 
-    Training has no autoencoder, so nothing that it recomputes can depend on what a picture shows.
+    Training has no autoencoder, so its recomputation cannot depend on an image's content.
 
     Args:
         autoencoder: a module; its method takes latents of any shape and returns a picture, in whatever holds it.
@@ -47,7 +47,7 @@ def draw_once(autoencoder: Any) -> None:
 
 
 TINY = 5_000_000  # parameters
-TRIALS = 5  # of loading a checkpoint that is fitted
+TRIALS = 5  # attempts to load a checkpoint that is adjusted on errors
 WORKER = "vllm_omni.diffusion.worker.diffusion_worker"
 
 
@@ -86,9 +86,9 @@ class Engine:
             **({"additional_config": own_settings} if own_settings else {}),
         )
         self.media: tuple[str, ...] = ()
-        self.negative: list[int] | None = None  # ids of the negative prompt of requests to come
+        self.negative: list[int] | None = None  # ids of the negative prompt of later requests
         self._negative: list[int] | None = None  # of all, in its place
-        self.picture = 1  # how many times higher than asked for an image of a request is
+        self.picture = 1  # height of a request's image over the requested height
         self.bring: Callable[[dict[str, Any], tuple[int, int]], dict[str, Any]] | None = None
         self._folder = Path(checkpoint) if Path(checkpoint).is_dir() else Path(checkpoint).parent
         self.stage_inputs: StageInputs | None = None
@@ -97,7 +97,7 @@ class Engine:
         self._fit, self._wide = fit, wide
         worker_class: Any = transport.worker_class()
         with contextlib.ExitStack() as stack:
-            # What suits a process of the worker's own: some releases rename it and prefix whatever it prints.
+            # Disable changes meant for a separate worker process: some releases rename it and prefix its output.
             for name in ("decorate_logs", "set_process_title"):
                 stack.enter_context(with_attribute(importlib.import_module(WORKER), name, _nothing, create=True))
             if isinstance(transport, LibraryTransport):
@@ -113,7 +113,7 @@ class Engine:
 
     def load(self) -> None:
         """Build the pipeline and load its checkpoint, again if it was loaded before."""
-        # Loading again, the worker frees memory of an accelerator, of which there is none.
+        # When loading again, the worker frees accelerator memory, which does not exist here.
         with with_attribute(torch.accelerator, "empty_cache", _nothing, create=True):
             for trial in range(TRIALS):
                 if self._registered is not None:
@@ -142,21 +142,21 @@ class Engine:
         return self.worker.model_runner.pipeline
 
     def without_media(self) -> contextlib.AbstractContextManager[Any]:
-        """Inside of it requests bring words alone."""
+        """Inside the block requests have no media."""
         return with_attribute(self, "media", ())
 
     def negative_prompt(self, ids: list[int]) -> contextlib.AbstractContextManager[Any]:
-        """Inside of it every request has this negative prompt."""
+        """Inside the block every request has this negative prompt."""
         return with_attribute(self, "_negative", ids)
 
     def picture_of(self, times: int) -> contextlib.AbstractContextManager[Any]:
-        """Inside of it the image of a request is so many times as high as the one that it asks for."""
+        """Inside the block a request's image has this multiple of the requested height."""
         return with_attribute(self, "picture", times)
 
     def brought_by(
         self, bring: Callable[[dict[str, Any], tuple[int, int]], dict[str, Any]]
     ) -> contextlib.AbstractContextManager[Any]:
-        """Inside of it ``bring`` makes what a request brings of files, and of the width and height asked for."""
+        """Inside the block ``bring`` makes a request's media from files and the requested width and height."""
         return with_attribute(self, "bring", bring)
 
     def generate(
@@ -183,7 +183,7 @@ class Engine:
         return found
 
     def answer(self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False) -> Any:
-        """Run one request; the engine's output as it is."""
+        """Run one request and return the engine's output unchanged."""
         inputs: Any = importlib.import_module("vllm_omni.inputs.data")
         requests: Any = importlib.import_module("vllm_omni.diffusion.request")
         params_class = inputs.OmniDiffusionSamplingParams
@@ -202,7 +202,7 @@ class Engine:
             height, width = sampling["height"], sampling["width"]
             brought = media(self.media, self._folder, self.picture * height, width)
             prompt["multi_modal_data"] = brought if self.bring is None else self.bring(brought, (width, height))
-        # One prompt a request, or the older form that holds several.
+        # One prompt per request, or the older form with several.
         several = "prompts" in {entry.name for entry in dataclasses.fields(requests.OmniDiffusionRequest)}
         request = requests.OmniDiffusionRequest(
             **({"prompts": [prompt]} if several else {"prompt": prompt}),
@@ -214,7 +214,7 @@ class Engine:
         return self.worker.execute_model(request, self.config)
 
     def warm_up(self, height: int, width: int, num_frames: int | None) -> Any:
-        """Run the request with which the engine tries itself before it takes others; its output, or None.
+        """Run the engine's warm-up request; return its output, or None.
 
         The engine's own code makes the request; its threads and processes are left out, and its size is a smaller one.
         """
@@ -235,7 +235,7 @@ class Engine:
         return outputs[0] if outputs else None
 
     def finished(self, output: Any) -> Any:
-        """What the engine makes of an output before the server gets it: the registry names the function for that."""
+        """Return the output after the post-processing function that the registry names."""
         registry: Any = importlib.import_module("vllm_omni.diffusion.registry")
         function = registry.get_diffusion_post_process_func(self.config)
         return output.output if function is None else function(output.output)
@@ -256,4 +256,4 @@ def _free_port() -> int:
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """Stand in for what suits a process of its own, or an accelerator."""
+    """A no-op for functions that need a separate process or an accelerator."""

@@ -1,4 +1,4 @@
-"""A LoRA adapter on the training module, and what of it the engine's own manager reaches."""
+"""A LoRA adapter on the training module, and the modules it binds to in the engine's LoRA manager."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaffold.verify.rollout.engine_side.training import Training
 
 @dataclass(frozen=True)
 class Adapter:
-    """What the actor sends: tensors named ``transformer.<module>.lora_{A,B}.weight``, and PEFT's configuration."""
+    """The actor's update: tensors named ``transformer.<module>.lora_{A,B}.weight``, and PEFT's configuration."""
 
     tensors: list[tuple[str, torch.Tensor]]
     config: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Runs the scenarios of one precision and appends what they measure to the task's file."""
+"""Runs the scenarios of one precision and appends their measurements to the task's file."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def main(path: Path) -> int:
 
 
 def _measure(scenario: Scenario, checks: list[Check], bench: Any, results: IO[str], told: dict[str, str]) -> None:
-    """Measure one scenario; whatever it raises is the result of what it has not measured yet.
+    """Measure one scenario; an exception becomes the result of its remaining checks.
 
-    An error fails the first check that it ends, and is the reason why others are not measured; ``told`` has it by text.
+    An error fails the first of them and is the reason why the others are not measured; ``told`` keeps errors by text.
     """
     wanted = {check.id for check in checks}
     started = time.monotonic()
@@ -87,12 +87,12 @@ def _measure(scenario: Scenario, checks: list[Check], bench: Any, results: IO[st
 
 
 def scenario_line(reason: str) -> str:
-    """The first words of a reason that stands elsewhere in full."""
+    """Return the first words of a reason that is given in full elsewhere."""
     return reason if len(reason) < 100 else f"{reason[:100]}…"
 
 
 def _pipeline_folder(task: Task) -> list[str]:
-    """Where the real pipeline stands, once it is imported."""
+    """Return the folder of the real pipeline, once imported."""
     module = sys.modules.get(str((task.facts.get("ported") or {}).get("module")))
     return [str(Path(module.__file__).parent)] if module is not None and module.__file__ else []
 
@@ -111,7 +111,7 @@ def describe_error(error: BaseException, *roots: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what decides the numbers."""
+    """Return the versions of libraries that affect the numbers."""
     found = {}
     for name in DISTRIBUTIONS:
         try:

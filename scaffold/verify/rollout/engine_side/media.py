@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 RATE = 16_000  # samples a second
-SAMPLES = 4_000  # a quarter of a second as speech models hear it: one clip of a few frames
+SAMPLES = 4_000  # a quarter of a second of speech features: one clip of a few frames
 
 
 def media(kinds: Iterable[str], folder: Path, height: int, width: int) -> dict[str, Any]:

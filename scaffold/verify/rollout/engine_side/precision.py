@@ -1,4 +1,4 @@
-"""Makes literal precisions of a model's source follow the precision under comparison."""
+"""Replaces hard-coded dtypes in a model's source by the dtype of the comparison."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scaffold.verify.rollout.engine_side.sources import Adapters, loaded_modules
 
 
 class TorchWith(types.ModuleType):
-    """Stands in for the name ``torch`` inside one module, a few attributes changed."""
+    """Replaces the name ``torch`` inside one module, with a few attributes changed."""
 
     def __init__(self, **changed: Any) -> None:
         super().__init__("torch")
@@ -31,7 +31,7 @@ class TorchWith(types.ModuleType):
 
 
 def match(adapters: Adapters, dtype: str) -> None:
-    """Apply what a run in ``dtype`` needs.
+    """Apply the replacements for a run in ``dtype``.
 
     float32: a literal ``torch.bfloat16`` means float32 in the model and in the package, for both round around
     attention whatever they are run in. bfloat16: autocast is on in the model, which turns it off for CPUs or opens it
@@ -55,7 +55,7 @@ def follow(module: types.ModuleType, dtype: str) -> None:
 
 @contextlib.contextmanager
 def exact(adapters: Adapters) -> Iterator[None]:
-    """Make a literal ``torch.bfloat16`` mean float32 in the package, and autocast nothing, inside the block only."""
+    """Inside the block, make a literal ``torch.bfloat16`` mean float32 in the package, and disable autocast."""
     stand_in = TorchWith(bfloat16=torch.float32, autocast=lambda *_, **__: contextlib.nullcontext())
     changed = _replace(loaded_modules(adapters.packages), "torch.", stand_in, _is_inexact)
     try:
@@ -71,8 +71,8 @@ def _autocast(device_type: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def _let_cpus_through(module: types.ModuleType) -> None:
-    """In functions that open autocast, let a literal device ``cuda`` mean a CPU, and ``cpu``, where it is only compared
-    with, none: they ask for one or the other before they do.
+    """In functions that enable autocast only on CUDA, or not on a CPU, make a literal ``cuda`` mean the CPU, and a
+    ``cpu`` that is only compared with match no device.
     """
     classes = [value for value in vars(module).values() if inspect.isclass(value)]
     for owner in (module, *classes):
@@ -86,7 +86,7 @@ def _let_cpus_through(module: types.ModuleType) -> None:
 
 
 def _only_compares_with(function: types.FunctionType, name: str) -> bool:
-    """Whether a literal name stands in comparisons alone."""
+    """Whether a literal name occurs only in comparisons."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, SyntaxError):
@@ -106,7 +106,7 @@ def _is_inexact(source: str) -> bool:
 
 
 def _asks_the_device(source: str) -> bool:
-    """Whether autocast is switched by something; a literal ``enabled=False`` keeps float32 on purpose."""
+    """Whether autocast depends on a condition; a literal ``enabled=False`` keeps float32 on purpose."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.autocast":
             enabled = next((keyword.value for keyword in node.keywords if keyword.arg == "enabled"), None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# Lengths differ, so a batch of them is ragged.
+# Prompts of different lengths, for a ragged batch.
 TEXTS = (
     "a red fox jumps over a frozen river at dawn",
     "portrait of an old sailor, oil on canvas, three glass bottles on a wooden table behind him",
@@ -18,7 +18,7 @@ SHORT_TEXTS = ("a red fox at dawn", "an old sailor and three bottles", "two cats
 
 @dataclass(frozen=True)
 class PromptForm:
-    """How a pipeline makes tokens of a text.
+    """How a pipeline tokenizes a text.
 
     Attributes:
         tokenizer: the checkpoint's.
@@ -76,15 +76,15 @@ class PromptForm:
 
     @property
     def has_end(self) -> bool:
-        """Whether something stands behind every prompt."""
+        """Whether a token follows every prompt."""
         return self.end is not None or self.around is not None
 
     def without_end(self, ids: Sequence[int]) -> list[int]:
-        """The mistake of leaving the end token out."""
+        """The ids with a deliberate mistake: without the end token."""
         return list(ids[:-1])
 
     def reversed(self, ids: Sequence[int]) -> list[int]:
-        """The mistake of turning the text around, surrounding tokens left in place."""
+        """The ids with a deliberate mistake: the text reversed between the surrounding tokens."""
         first, behind = (1 if self.begin else 0), (1 if self.end else 0)
         if self.around is not None:
             before, after = (len(self.tokenizer.encode(text, add_special_tokens=False)) for text in self.around)

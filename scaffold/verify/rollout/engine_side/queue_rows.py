@@ -1,6 +1,6 @@
-"""What training is given of a rollout: by verl-omni's own code, through the batch of v0 and through the rows of v1.
+"""Passes a rollout to training through verl-omni's own code: the batch of v0 and the rows of v1.
 
-Only what lies between is left out: the server, the reward, and the queue's transport.
+Only the server, the reward, and the queue's transport are left out.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def rows_of(samples: Sequence[Trajectory], checkout: Path, steps: Sequence[int])
 
 
 class _Queue:
-    """Stands for TransferQueue: keeps rows, and gives the columns of several as its storage does."""
+    """Stand-in for TransferQueue: stores rows, and returns columns of several rows as its storage does."""
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, Any]] = {}
@@ -116,7 +116,7 @@ class _Queue:
 
 
 class _Padding:
-    """Stands for the tokenizer, of which the agent loop only has ids padded on the left."""
+    """Stand-in for the tokenizer, which the agent loop uses only to pad ids on the left."""
 
     @staticmethod
     def pad(encoded: dict[str, list[int]], *, max_length: int, **_: Any) -> dict[str, torch.Tensor]:
@@ -156,7 +156,7 @@ def _padded(worker: Any, sample: Trajectory) -> Any:
 
 
 def _finished(coroutine: Any) -> Any:
-    """What a coroutine returns that has nothing to wait for: server, reward and queue answer at once here."""
+    """Return the result of a coroutine that never waits: server, reward and queue answer at once here."""
     try:
         coroutine.send(None)
     except StopIteration as end:

@@ -1,4 +1,4 @@
-"""What both sides are told, and the form in which each is told it."""
+"""The settings of both sides, in the form that each side takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-OUTPUT_TYPE = "image"  # what verl-omni's configuration says unless it is told otherwise, of films too
+OUTPUT_TYPE = "image"  # verl-omni's default, for video too
 
 
 @dataclass(frozen=True)

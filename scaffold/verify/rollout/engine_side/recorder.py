@@ -96,7 +96,7 @@ def step_at(taken: list[StepTaken], timestep: float) -> StepTaken | None:
 
 
 def from_plain(taken: list[StepTaken]) -> float | None:
-    """How far the last latents are, relative, from the plain integration of the velocities; None without a step."""
+    """Return the relative distance of the last latents from the noise-free integration; None without a step."""
     if not taken:
         return None
     expected = taken[0].sample.double()

@@ -1,4 +1,4 @@
-"""Real rollouts for level ``contract``: what a ported denoiser is given, only its own pipeline knows."""
+"""Records real rollouts for level ``contract``: only its own pipeline can make a ported denoiser's inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training run on a tiny checkpoint has to be told: sizes, tokenizer, and files that a request brings."""
+"""Writes the settings of a training run on a tiny checkpoint: sizes, tokenizer, and media files."""
 
 from __future__ import annotations
 

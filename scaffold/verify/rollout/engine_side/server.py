@@ -1,4 +1,4 @@
-"""Imports the engine once and runs each request in a fork: the imports take longer than most of what is asked.
+"""Imports the engine once and runs each request in a fork, since the imports take longer than most requests.
 
 A request is a line of JSON on stdin, with ``command`` (a script and its arguments), ``variables`` (the whole
 environment), ``folder`` to run in and ``log`` for the output. The answers come on what was stdout: ``ready``, then for
@@ -23,7 +23,7 @@ from typing import Any
 from scaffold.limits.collector import collector_off
 from scaffold.verify.child.leftovers import adopt_orphans, die_with_parent, end_descendants
 
-# What every run of the engine imports; models and the package under verification are left to the forks.
+# Modules that every run of the engine imports; forks import the model and the package.
 MODULES = (
     "diffusers.models",
     "diffusers.schedulers",
@@ -120,7 +120,7 @@ def _run(request: dict[str, Any], entry: Path) -> None:
             atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        # The interpreter is not taken down object by object: that copies all the memory which forks share.
+        # Exit without finalizing objects, which would copy all the memory that forks share.
         os._exit(code & 0xFF)
 
 

@@ -1,4 +1,4 @@
-"""What has to be set inside the process before the engine is imported; docs/rollout.md gives each reason."""
+"""Settings that must precede the import of the engine; docs/rollout.md gives each reason."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def withhold_kernels(package: str) -> None:
 
 
 def _guards(tree: ast.Module, name: str) -> bool:
-    """Whether every import of a module stands in a ``try`` that catches ``ImportError``."""
+    """Whether every import of a module is in a ``try`` that catches ``ImportError``."""
     guarded: set[int] = set()
     for node in ast.walk(tree):
         caught = [ast.unparse(h.type) for h in node.handlers if h.type] if isinstance(node, ast.Try) else []
@@ -88,7 +88,7 @@ def _guards(tree: ast.Module, name: str) -> bool:
 
 
 def keep_plain_linear_layers() -> None:
-    """Turn off what vllm packs weights for: such layers have no ``weight`` left to load an update into.
+    """Turn off kernels for which vllm packs weights: packed layers have no ``weight`` to load an update into.
 
     oneDNN's abort on mixed dtypes, and the kernels for processors with AMX refuse inputs in float32.
     """

@@ -1,4 +1,4 @@
-"""Small images in a pipeline that takes the nearest size of a table of large ones."""
+"""Allows small images in a pipeline that rounds to the nearest size in a table of large ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scaffold.verify.rollout.engine_side.sources import Adapters, loaded_modules
 
 
 def allow(adapters: Adapters, table: dict[str, Any] | None, wanted: Iterable[tuple[int, int]]) -> None:
-    """Put other sizes into the table that the pipeline chooses from.
+    """Replace sizes in the table that the pipeline chooses from.
 
     Args:
         table: ``module`` and ``constant`` under which the table stands, and its ``sizes`` as ``[height, width]``; None

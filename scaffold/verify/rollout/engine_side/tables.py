@@ -1,4 +1,4 @@
-"""Tables that a denoiser multiplies its activations by, such as those of RoPE: their numbers, and how precise they are.
+"""Traces tables that a denoiser multiplies its activations by, such as RoPE's: their values and their precision.
 
 A table is made without activations and weights: a buffer, an attribute, what sine and cosine give, and whatever
 reshaping, casts and arithmetic among tables make of those. A trace follows them to where they meet an activation.
@@ -23,7 +23,7 @@ _WAVES = ("aten.cos", "aten.sin", "aten.polar")
 _MEETS = ("aten.mul", "aten.add", "aten.sub")  # a product of matrices rounds what goes into it anyway
 _RANDOM = ("aten.rand", "aten.normal", "aten.empty", "aten.bernoulli")
 NEAR, EQUAL = 2.0**-7, 2.0**-16  # of a table's largest number: what is the same table, and what the same numbers
-LEAST = 4  # numbers: fewer are a constant, not a table
+LEAST = 4  # values: fewer make a constant, not a table
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _size(table: Table) -> float:
 
 
 def _apart(one: Table, other: Table) -> float:
-    """How far the numbers of two tables are from each other's nearest at most."""
+    """Return the largest distance of a value from the other table's nearest value."""
     return max(_nearest(one.values, other.values), _nearest(other.values, one.values))
 
 

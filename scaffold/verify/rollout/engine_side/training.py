@@ -27,8 +27,8 @@ class Recomputed:
         log_probs: ``(B, T)`` float32.
         velocities: one ``(B, …)`` float32 a step; None where the step was not seen.
         means: one ``(B, …)`` a step, the mean of the next sample.
-        misfit: how training's schedule lacks what the rollout walked; None where it does not.
-        shifts: how ``mu`` of the two schedules differs, also where a tiny checkpoint's scheduler takes no notice of it.
+        misfit: which of the rollout's noise levels training's schedule lacks; None if none.
+        shifts: how ``mu`` of the two schedules differs, even if a tiny checkpoint's scheduler ignores it.
     """
 
     log_probs: torch.Tensor
@@ -39,7 +39,7 @@ class Recomputed:
 
 
 class UnusableError(Exception):
-    """Training cannot score what the rollout recorded: the text says what does not fit."""
+    """Training cannot score the recorded rollout; the message says why."""
 
 
 class Training:
@@ -87,7 +87,7 @@ class Training:
         return recipe.model_config(self.adapters.architecture, self.adapters.algorithm, self.checkpoint)
 
     def steps(self, recipe: Recipe) -> int:
-        """Steps of training's schedule: it has a noise level more."""
+        """Return the number of steps of training's schedule, one less than its noise levels."""
         scheduler = self.adapter.build_scheduler(self.config(recipe))
         return min(len(scheduler.timesteps), len(scheduler.sigmas) - 1)
 
@@ -114,7 +114,7 @@ class Training:
             elif all(isinstance(value, bytes) for value in values):
                 batch[name] = NonTensorStack.from_list([NonTensorData(value) for value in values])
         if IDS in batch and [list(ids) for ids in token_ids] != [sample.token_ids for sample in samples]:
-            batch |= encoded_columns(token_ids, batch[IDS].shape[1])  # a mistake in the prompts, made on purpose
+            batch |= encoded_columns(token_ids, batch[IDS].shape[1])  # a deliberate mistake in the prompts
         return TensorDict(batch, batch_size=[len(samples)])
 
     def recompute(
@@ -201,7 +201,7 @@ class Training:
 
 
 def filled(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Tensors ``(L, …)`` of unlike lengths filled with zeros behind, as VeRL-Omni pads what prompts were encoded to."""
+    """Return tensors ``(L, …)`` of different lengths padded with zeros at the end, as VeRL-Omni pads embeddings."""
     longest = max((value.shape[0] for value in values if value.ndim), default=0)
     return [
         torch.nn.functional.pad(value, (0, 0) * (value.ndim - 1) + (0, longest - value.shape[0]))
@@ -212,7 +212,7 @@ def filled(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def schedule_misfit(timesteps: torch.Tensor, scheduler: Any) -> str | None:
-    """How a schedule lacks one of the timesteps ``(B, T)`` that a rollout recorded; None where it has them all."""
+    """Return which of a rollout's timesteps ``(B, T)`` a schedule lacks; None if it has them all."""
     known = torch.as_tensor(scheduler.timesteps).detach().float().cpu().reshape(-1)
     for row in timesteps.float().cpu():
         for step, timestep in enumerate(row):

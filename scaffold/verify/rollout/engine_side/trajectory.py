@@ -1,4 +1,4 @@
-"""What a rollout hands to training, read from the engine's output as verl-omni reads it."""
+"""A rollout's outputs for training, read from the engine's output as verl-omni does."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Trajectory:
 
     @property
     def problem(self) -> str:
-        """What came, and what is needed."""
+        """A message with the received and the required sizes."""
         return (
             f"{self.recorded} log-probs and {int(self.latents.shape[0])} latents for {self.steps} recorded steps,"
             f" which need {self.steps} and {self.steps + 1}"

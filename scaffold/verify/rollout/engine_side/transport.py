@@ -1,4 +1,4 @@
-"""How weights and adapters get into the worker: verl-omni's own update path, or the same calls on the kit."""
+"""Sends weights and adapters to the worker: through verl-omni's own update path, or the same calls on the kit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights behind a cache: what runs in some calls of the denoiser only, or before them, and is read in the others."""
+"""Weights behind a cache: of layers that run in only some calls of the denoiser, or before them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCALE = 0.5  # of a weight's own size
 def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Change the weights alone of layers that a later step does not run, and recompute that step.
 
-    A replay that makes anew what they make sees the change; one that reads a cache of the rollout's does not.
+    A replay that recomputes their results sees the change; one that reads the rollout's cache does not.
     """
     facts = bench.task.facts.get("ported")
     if not facts:

@@ -1,4 +1,4 @@
-"""Deliberate mistakes on the training side: a comparison that does not see them proves nothing."""
+"""Deliberate mistakes on the training side: a comparison that does not detect them proves nothing."""
 
 from __future__ import annotations
 

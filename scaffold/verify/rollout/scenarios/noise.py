@@ -1,4 +1,4 @@
-"""Noise that is drawn anew: for each step, for each member of a group, and apart from the initial latents."""
+"""Noise is independent for each step, each member of a group, and of the initial latents."""
 
 from __future__ import annotations
 

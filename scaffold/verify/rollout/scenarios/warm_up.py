@@ -1,4 +1,4 @@
-"""The request with which the engine tries itself when it starts; where it fails, no server comes up."""
+"""The engine's warm-up request; if it fails, the server does not start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and defaults of a denoiser's settings: what its constructor takes, and what its builder asks a file for."""
+"""Finds names and defaults of a denoiser's settings: its constructor's arguments, and keys its builder reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Repair = Callable[[Exception], bool]
 
 
 class Asked(dict[str, Any]):
-    """A configuration that notes which of its settings are asked for, and with which default.
+    """A configuration that records which settings are read, and with which default.
 
     Args:
         content: what it holds.
@@ -40,7 +40,7 @@ class Asked(dict[str, Any]):
         return super().get(key, default)
 
     def __missing__(self, key: str) -> Any:
-        """What has no default: a small value where the name says what it is a size of."""
+        """Return a small value for a setting without a default whose name tells its meaning."""
         guess = by_name(key)
         if guess is None:
             raise KeyError(key)
@@ -65,7 +65,7 @@ def seen_by(entry: type) -> Iterator[dict[str, Any]]:
     signature = inspect.signature(original)
     found: dict[str, Any] = {}
 
-    @functools.wraps(original)  # a library may look at the signature to choose what it passes
+    @functools.wraps(original)  # a library may inspect the signature to choose its arguments
     def seen(self: Any, *args: Any, **kwargs: Any) -> None:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
@@ -138,7 +138,7 @@ def asked_by(
                 break
             except Exception as error:
                 if not repair(error):
-                    break  # building in earnest says what is wrong
+                    break  # the real build reports the error
     taken = [value for value in seen.values() if dataclasses.is_dataclass(value)]
     fields = {field.name: getattr(value, field.name) for value in taken for field in dataclasses.fields(value)}
     return {**defaults, **(seen if sections else {}), **fields}

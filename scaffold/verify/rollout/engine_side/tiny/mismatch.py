@@ -1,4 +1,4 @@
-"""Which size an operation wants, by what torch says where it fails."""
+"""Reads the size that an operation requires from torch's error message."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _MISMATCHES = (
     r"normalized_shape=\[(?P<b>\d+)\].*input of size ?\[(?:\d+, )*(?P<a>\d+)\]",
     r"expected (?P<b>\d+),? (?:but )?got (?P<a>\d+)",
 )
-# How it says that there is no such item.
+# The message for a missing item.
 _BEYOND = re.compile(r"index (?P<index>\d+) is out of bounds for dimension \d+ with size (?P<size>\d+)")
 
 
 def wanted(error: Exception, size: int) -> int | None:
-    """The size that an operation wants in place of the given one; None where the error is about none or another."""
+    """Return the size an operation requires instead of the given one; None if the error is about something else."""
     beyond = _BEYOND.search(str(error))
     if beyond is not None and int(beyond["size"]) == size:
         return int(beyond["index"]) + 1
