@@ -60,7 +60,7 @@ def test_sizes_are_the_checkpoints(render: Callable[..., Path], tiny_checkpoint:
     expected = {**LLM_CONFIG, "latent_patch_size": 2, "max_latent_size": 8, "latent_channel": 16, "vae_downsample": 8}
     found = defaults(out)
     assert {key: found[key] for key in expected} == expected
-    assert "nn.Linear(48, hidden_size)" in (out / MODEL).read_text()
+    assert "TimestepEmbedder(48, hidden)" in (out / MODEL).read_text()
     readme = (out / README).read_text()
     assert f"layers.{{0..{LAYERS - 1}}}.self_attn.q_proj.weight" in readme
     assert "{0..27}" not in readme
