@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -111,8 +112,9 @@ def test_a_lock_that_lacks_what_was_rendered_is_one_line(
 ) -> None:
     root = Path(shutil.copytree(reference, tmp_path / "tree", symlinks=True))
     (lock,) = root.rglob(LOCK_NAME)
-    head, section, rest = lock.read_text().partition("\n[rendered]\nnames = { display =")
-    lock.write_text(seal(f"{head}{section.replace('display', 'shown')}{rest}"))
+    text, lacking = lock.read_text(), re.compile(r'(?<=\n\[rendered\]\nnames = \{ )display = "[^"]*", ')
+    assert lacking.search(text)
+    lock.write_text(seal(lacking.sub("", text)))
     before = snapshot(root)
     line = scaffold_cli("update", lock.parent, "--spec", "--force", "--packaged").refusal(2)
     assert f"{LOCK_NAME} does not say what was rendered: 'display'; restore it with git" in line
