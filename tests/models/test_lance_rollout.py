@@ -27,7 +27,6 @@ MISTAKES = {
     "the image at one position": (LAYOUTS, "F.pad(grid, (1, 0))", "F.pad(0 * grid, (1, 0))", VELOCITY),
     "the last marker where the image begins": (LAYOUTS, "(side + offset for", "(offset for", VELOCITY),
     "the axes' frequencies in turns": (ROTARY, "runs[j * len(runs) // count]", "j % 3", VELOCITY),
-    "the prompt without the system message": (ROLLOUT, "    prefix=PROMPT_PREFIX,\n", "", VELOCITY),
     "the embedding under its second name": (ROLLOUT, '        second_name="bagel.",\n', "", ENGINE),
 }
 
