@@ -7,6 +7,8 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # never imported: Python writes the bytecode of what is, and half of the time is saved.
 TORCH ?= torch==2.13.0
 NUMPY ?= numpy<2.5
+# Percent of the runtime's lines and branches that its own tests have to run.
+RUNTIME_COVERAGE ?= 90
 # One worker more than processors, because tests wait for processes; those of a group share what they computed, in one.
 PYTEST_ARGS ?= -n 3 --dist loadgroup
 # What level train and the learning curves run in: main of 2026-08-22.
@@ -22,12 +24,15 @@ CHECKOUT = $(if $(wildcard $(VERL_OMNI_SRC)/.git/HEAD),VERL_OMNI_SRC=$(VERL_OMNI
 # Types of torch and others are read once, not in every clean checkout.
 export MYPY_CACHE_DIR ?= $(OMNI_SCAFFOLD_CACHE)/mypy
 
-.PHONY: demo test test-table rollout-env rollout rollout-table rollout-newest train train-table learning fuzz lint golden golden-check docs dist installs bench browser clean help
+.PHONY: demo test runtime-test check-one test-table train-env rollout-env rollout rollout-table rollout-newest train train-table learning fuzz lint golden golden-check docs dist installs bench browser clean help
 
 help:
 	@echo "make demo          render the BAGEL integration into build/demo and show it"
 	@echo "make test          run all tests but those of make rollout, make train and make test-table"
+	@echo "make runtime-test  run the runtime's tests without the tool, with the lines that they cover"
+	@echo "make check-one RULE=OSC104   the examples and mutants of one rule"
 	@echo "make test-table    further rows: other releases, models and mistakes of what make test holds (2 minutes)"
+	@echo "make train-env     build the environment of 0.27.0rc1, in which rollout and trainer run on a CPU (3 minutes, 3 GB)"
 	@echo "make rollout-env   build the environments in which the real vllm-omni runs on a CPU (3 minutes and 2.9 GB each)"
 	@echo "make rollout       run the tests that need them: BAGEL, and a package of each kind"
 	@echo "make rollout-table  every complete pipeline in the real rollout, at both levels (10 minutes)"
@@ -40,7 +45,7 @@ help:
 	@echo "make golden        regenerate reference_bagel/"
 	@echo "make golden-check  fail if reference_bagel/ is not what the tool writes"
 	@echo "make docs          regenerate the recordings and generated pages of docs/"
-	@echo "make dist          build wheel and sdist, and check their metadata"
+	@echo "make dist          build wheel and sdist of the tool and of the runtime, and check their metadata"
 	@echo "make installs      install both into fresh environments of Python 3.10 and 3.13, where they are there"
 	@echo "make bench         time the commands against 'python -c pass'"
 	@echo "make browser       install Chromium, which looks at verify's page, where apt and root are at hand"
@@ -68,11 +73,24 @@ test test-table: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.test
 	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "not rollout and not train and not train_table and not table"
 
+# The runtime's own tests, without the tool, and which lines of it they run.
+runtime-test: $(VENV)/.test
+	cd runtime && $(abspath $(BIN))/python -m coverage run -m pytest -p no:cacheprovider -c pyproject.toml tests
+	cd runtime && $(abspath $(BIN))/python -m coverage report --fail-under=$(RUNTIME_COVERAGE)
+
+check-one: $(VENV)/.test
+	@[ -n "$(RULE)" ] || { echo "which rule? make check-one RULE=OSC104"; exit 2; }
+	$(BIN)/python -m pytest -p no:xdist tests/check/test_rule_examples.py tests/check/test_mutants.py -k "$(RULE)" -m "not table"
+	$(BIN)/omni-scaffold check --explain $(RULE)
+
 test-table: $(VENV)/.test
 	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "table and not rollout and not train and not train_table"
 
-rollout-env: $(VENV)/.tool
-	$(BIN)/omni-scaffold env rollout --vllm-omni 0.27.0rc1
+# One environment serves rollout and training of 0.27.0rc1; two steps that build it at once would refuse each other.
+train-env: $(VENV)/.tool
+	$(BIN)/omni-scaffold env train --vllm-omni 0.27.0rc1
+
+rollout-env: train-env
 	$(BIN)/omni-scaffold env rollout --vllm-omni 0.30.0
 
 rollout: $(VENV)/.test rollout-env
@@ -91,16 +109,14 @@ $(VERL_OMNI_SRC)/.git/HEAD:
 		&& git -C $(VERL_OMNI_SRC) checkout --quiet $(VERL_OMNI_COMMIT) \
 		|| echo "no checkout of verl-omni in $(VERL_OMNI_SRC), and none to clone: set VERL_OMNI_SRC"
 
-train: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD
-	$(BIN)/omni-scaffold env train --vllm-omni 0.27.0rc1
+train: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD train-env
 	VERL_OMNI_SRC=$(VERL_OMNI_SRC) $(BIN)/python -m pytest -m train tests/verify/train
 
 train-table: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD
 	$(BIN)/omni-scaffold env train
 	VERL_OMNI_SRC=$(VERL_OMNI_SRC) $(BIN)/python -m pytest -v -m "train or train_table" tests/verify/train
 
-learning: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD
-	$(BIN)/omni-scaffold env train --vllm-omni 0.27.0rc1
+learning: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD train-env
 	$(BIN)/python benchmarks/learning.py --verl-omni $(VERL_OMNI_SRC)
 
 fuzz: $(VENV)/.test
@@ -122,13 +138,13 @@ golden golden-check: export SOURCE_DATE_EPOCH = $(shell $(BIN)/python -c "import
 
 golden: $(VENV)/.tool
 	@rm -rf build/golden
-	$(BIN)/omni-scaffold new bagel --packaged --vllm-omni 0.27.0rc1 --out build/golden
+	$(BIN)/omni-scaffold new bagel --packaged --vllm-omni 0.27.0rc1 --patch --out build/golden
 	rm -rf reference_bagel
 	mv build/golden reference_bagel
 
 golden-check: $(VENV)/.tool
 	@rm -rf build/golden
-	$(BIN)/omni-scaffold new bagel --packaged --vllm-omni 0.27.0rc1 --out build/golden >/dev/null
+	$(BIN)/omni-scaffold new bagel --packaged --vllm-omni 0.27.0rc1 --patch --out build/golden >/dev/null
 	@diff --recursive --unified --no-dereference reference_bagel build/golden \
 		&& echo "reference_bagel is what the tool writes" \
 		|| { echo "reference_bagel differs; run 'make golden' and review the difference"; exit 1; }
@@ -136,7 +152,7 @@ golden-check: $(VENV)/.tool
 docs: $(VENV)/.test
 	COLUMNS=120 $(BIN)/omni-scaffold inspect bagel --vllm-omni 0.27.0rc1 --export-svg docs/inspect.svg >/dev/null
 	rm -rf build/recording
-	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --out build/recording --export-svg docs/new.svg >/dev/null
+	$(BIN)/omni-scaffold new bagel --vllm-omni 0.27.0rc1 --patch --out build/recording --export-svg docs/new.svg >/dev/null
 	$(BIN)/omni-scaffold verify reference_bagel --export-svg docs/verify.svg >/dev/null
 	$(BIN)/python -m scaffold.check.rules_page > docs/rules.md
 	$(BIN)/python -m scaffold.grade.models_page > docs/models.md
@@ -146,7 +162,8 @@ dist: $(BIN)/python
 	@rm -rf dist
 	$(PIP) build twine
 	$(BIN)/python -m build --outdir dist .
-	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m build --outdir dist/runtime runtime
+	$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz dist/runtime/*
 
 # What an index offers, on the oldest and the newest Python that this machine has.
 installs: dist

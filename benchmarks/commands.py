@@ -101,8 +101,8 @@ def main() -> None:
             "inspect bagel, not kept": ["inspect", "bagel", "--vllm-omni", str(wheel), "--format", "json"],
             "check of one package": ["check", str(REFERENCE)],
             "check of 100,000 lines": ["check", str(hundred_thousand_lines(Path(folder)))],
-            "new bagel": ["new", "bagel", "--vllm-omni", RELEASE, "--out", str(out)],
-            "new bagel, not kept": ["new", "bagel", "--vllm-omni", str(wheel), "--out", str(out)],
+            "new bagel": ["new", "bagel", "--vllm-omni", RELEASE, "--patch", "--out", str(out)],
+            "new bagel, not kept": ["new", "bagel", "--vllm-omni", str(wheel), "--patch", "--out", str(out)],
         }
         checkout = os.environ.get("VERL_OMNI_SRC")
         if checkout:

@@ -25,8 +25,7 @@ import tomli
 import tomli_w
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from scaffold.grade.proof import figures_of, proofs
-from scaffold.render.names import model_name
+from scaffold.grade.proof import figures_of, name_of, proofs
 
 FILE = Path(__file__).resolve().parents[1] / "scaffold/presets/proofs/figures.toml"
 HEAD = """\
@@ -36,18 +35,12 @@ HEAD = """\
 """
 
 
-def name_of(proven: str) -> str:
-    """Return the name that a package is rendered under; it tells the task, so that reports do."""
-    pipeline, _, task = proven.partition(" ")
-    return f"{model_name(pipeline)}_{task}" if task else model_name(pipeline)
-
-
 def measured(proven: str, version: str) -> dict[str, Any]:
     """Render a package and return the report of a run of both levels."""
     name, (pipeline, _, task) = name_of(proven), proven.partition(" ")
     with tempfile.TemporaryDirectory() as folder:
         scaffold = [sys.executable, "-m", "scaffold"]
-        new = ["new", name, "--pipeline", pipeline, "--vllm-omni", version, "--out", folder]
+        new = ["new", name, "--pipeline", pipeline, "--vllm-omni", version, "--patch", "--out", folder]
         new += ["--task", task] if task else []
         subprocess.run([*scaffold, *new], check=True, stdout=subprocess.DEVNULL)
         package = f"{folder}/verl_omni/pipelines/{name}_flow_grpo"

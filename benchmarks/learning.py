@@ -100,7 +100,7 @@ def run(given: argparse.Namespace, data: Path) -> None:
 def rendered(folder: Path) -> Path:
     """A package beside which the checkout's own keeps its name."""
     new = [sys.executable, "-m", "scaffold", "new", "bagel_scaffold", "--pipeline", "BagelPipeline"]
-    subprocess.run([*new, "--out", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*new, "--patch", "--out", str(folder)], check=True, stdout=subprocess.DEVNULL)
     return folder / "verl_omni" / "pipelines" / "bagel_scaffold_flow_grpo"
 
 

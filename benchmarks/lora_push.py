@@ -26,6 +26,9 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 
+from flow_grpo_runtime.composed_rollout import sent_name
+from flow_grpo_runtime.lora_updates import LoraFold
+
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from load import write_checkpoint
 from train_step import PACKAGE, ROOT, SIZES, TARGETS, implementations, load_file
@@ -140,7 +143,8 @@ def main() -> None:
     pipeline = adapter.__new__(adapter)
     keys = {name: model.WEIGHTS.checkpoint_keys(name)[0] for name in shapes}
     Engine.__init__(pipeline, {keys[name]: shape for name, shape in shapes.items()}, device)
-    pipeline.od_config, pipeline._synced_sums = SimpleNamespace(model=str(args.folder)), {}
+    pipeline.od_config = SimpleNamespace(model=str(args.folder))
+    pipeline._lora_fold = LoraFold(pipeline._mapped_checkpoint, sent_name)
     lora, config = updates(shapes, device), {"r": RANK, "lora_alpha": ALPHA}
 
     def copy() -> None:

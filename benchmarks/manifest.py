@@ -3,10 +3,10 @@
     python benchmarks/manifest.py BooguImagePipeline                      # derived from the pipeline's source
     python benchmarks/manifest.py BooguImagePipeline --checkpoint REPO    # from the headers of released files
 
-Derived: the pipeline's own code, as `new` ports it, builds the denoiser at the released configuration without memory,
-and ``[names]`` of ``scaffold/presets/layouts/PIPELINE.toml`` says what the checkpoint calls its parameters. With
-``--checkpoint`` (a folder, or a repository of the Hub) only headers are read. The manifest goes to standard output, its
-figures to standard error.
+Derived: the pipeline's own code, as the package that `new` renders executes it, builds the denoiser at the released
+configuration without memory, and ``[names]`` of ``scaffold/presets/layouts/PIPELINE.toml`` says what the checkpoint
+calls its parameters. No vllm-omni has to be installed. With ``--checkpoint`` (a folder, or a repository of the Hub)
+only headers are read. The manifest goes to standard output, its figures to standard error.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from scaffold.checkpoint import TensorHeader, manifest_text, read_checkpoint
 from scaffold.files.resources import kit_root
 from scaffold.grade.layout import Layout, digest, layouts
 from scaffold.render.names import model_name
+from scaffold.verify.executed_text import upstream_for
+from scaffold.verify.package import open_package
 
 VERSION = "0.30.0"
 
@@ -34,7 +37,7 @@ def rendered(pipeline: str, out: Path) -> Path:
     """Render the package of a pipeline; returns its folder."""
     name = model_name(pipeline)
     command = [sys.executable, "-m", "scaffold", "new", name, "--pipeline", pipeline, "--vllm-omni", VERSION]
-    subprocess.run([*command, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, "--patch", "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
     return out / f"verl_omni/pipelines/{name}_flow_grpo"
 
 
@@ -47,6 +50,7 @@ def derived(pipeline: str, layout: Layout, folder: Path) -> Iterator[TensorHeade
         (folder / path).write_text(json.dumps(values), encoding="utf-8")
     package = rendered(pipeline, folder / "out")
     sys.path[:0] = [str(kit_root()), str(package.parents[2])]
+    os.environ |= upstream_for(open_package(package), folder / "executed")
     source = importlib.import_module(f"verl_omni.pipelines.{package.name}.{model_name(pipeline)}_model").SOURCE
     module, _, _ = source.built(str(folder), torch.bfloat16)
     shapes: dict[str, list[tuple[int, ...]]] = {}

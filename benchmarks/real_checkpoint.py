@@ -45,7 +45,8 @@ IDS = {
 TEXT_PIECES = 512  # of the tokenizer; the embedding has the release's rows
 
 
-def main(folder: Path, manifest: Path, builder: Path) -> None:
+def main(folder: Path, manifest: Path, builder: Path, sparse: bool = False) -> None:
+    """Write the folder; ``sparse`` leaves the weights out, which then read as zeros and take no space."""
     import torch
     from safetensors.torch import save_file
     from vllm_omni.diffusion.models.bagel.autoencoder import AutoEncoder
@@ -66,10 +67,10 @@ def main(folder: Path, manifest: Path, builder: Path) -> None:
     decoder = AutoEncoder(default_ae_params()).state_dict()
     decoder = {name: value.detach().clone().bfloat16() for name, value in decoder.items()}
     save_file(decoder, folder / "ae.safetensors", metadata={"format": "pt"})
-    write_weights(folder / "ema.safetensors", json.loads(manifest.read_text(encoding="utf-8")))
+    write_weights(folder / "ema.safetensors", json.loads(manifest.read_text(encoding="utf-8")), sparse)
 
 
-def write_weights(file: Path, shapes: dict[str, list[int]]) -> None:
+def write_weights(file: Path, shapes: dict[str, list[int]], sparse: bool = False) -> None:
     """Stream weights that keep activations finite: norms about 1, all else normal with a deviation of 0.02."""
     import torch
 
@@ -84,6 +85,9 @@ def write_weights(file: Path, shapes: dict[str, list[int]]) -> None:
     drawn = torch.Generator(device=device).manual_seed(1)
     with file.open("wb") as output:
         output.write(len(raw).to_bytes(8, "little") + raw)
+        if sparse:
+            output.truncate(8 + len(raw) + end)
+            return
         for name, shape in shapes.items():
             value = torch.randn(shape, generator=drawn, device=device, dtype=torch.bfloat16)
             value = 1 + 0.1 * value if "norm" in name and name.endswith("weight") else 0.02 * value

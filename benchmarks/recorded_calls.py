@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "runtime/src"))
 
-from runtime.carried import read_record, write_record
+from flow_grpo_runtime.carried import read_record, write_record
 
 STEPS = 2
 BF16 = torch.bfloat16

@@ -20,6 +20,7 @@ import argparse
 import gc
 import importlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -38,7 +39,8 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scaffold.render.gpu_memory import GIB, TrainingStep
 from scaffold.spec.defaults import DEFAULTS
-from scaffold.spec.stored import read_spec
+from scaffold.verify.executed_text import upstream_for
+from scaffold.verify.package import open_package
 
 KIT = Path(__file__).resolve().parents[1] / "scaffold/verify/kit"
 PEAK_TFLOPS = 790.0  # measured bf16 matrix rate of an H200, the scale of the printed fraction
@@ -94,13 +96,15 @@ class Package:
     """A rendered package, imported without its adapters, which need vllm-omni."""
 
     def __init__(self, out: Path) -> None:
-        file = next(out.rglob("scaffold.toml"))
-        self.folder, self.spec = file.parent, read_spec(file).spec.sections
+        package = open_package(out)
+        self.folder, self.spec = package.folder, package.spec
+        self.executed = tempfile.TemporaryDirectory()  # of vllm-omni's text, where it is not installed
+        os.environ |= upstream_for(package, Path(self.executed.name))
         sys.path.insert(0, str(KIT))
         for name in ("verl_omni", "verl_omni.pipelines"):
-            package = types.ModuleType(name)
-            package.__path__ = [str(root / name.replace(".", "/")) for root in (KIT, self.folder.parents[2])]
-            sys.modules[name] = package
+            module = types.ModuleType(name)
+            module.__path__ = [str(root / name.replace(".", "/")) for root in (KIT, package.root)]
+            sys.modules[name] = module
         self.name = f"verl_omni.pipelines.{self.folder.name}"
         sys.modules[self.name] = types.ModuleType(self.name)
         sys.modules[self.name].__path__ = [str(self.folder)]
@@ -153,7 +157,7 @@ class Package:
 
         def read(module: nn.Module, *_: Any) -> types.SimpleNamespace:
             state = {name: random(name, tensor, device).to(dtype) for name, tensor in module.named_parameters()}
-            return types.SimpleNamespace(state=state, given=None, tie=lambda module: None)
+            return types.SimpleNamespace(state=state, given=None, tie=lambda module: None, keys={}, texts={})
 
         self.runtime("module").read_checkpoint = read
         with tempfile.TemporaryDirectory() as folder:

@@ -28,6 +28,7 @@ from scaffold.checkpoint import TensorHeader
 from scaffold.files.resources import RUNTIME, kit_root
 from scaffold.render import render
 from scaffold.spec import IntegrationSpec, read_spec
+from scaffold.upstream import locate
 from scaffold.verify.rollout.forking import Servers, forking
 from scaffold.verify.rollout.pins import packaged_versions
 
@@ -156,7 +157,7 @@ def rendered(scaffold_cli: Callable[..., Outcome], tmp_path_factory: pytest.Temp
         key = tuple(map(str, arguments))
         if key not in known:
             folder = tmp_path_factory.mktemp("rendered") / "out"
-            ANSWERS.lay_out(key, folder, lambda: scaffold_cli("new", *key, "--out", folder).success())
+            ANSWERS.lay_out(key, folder, lambda: scaffold_cli("new", *key, "--patch", "--out", folder).success())
             known[key] = folder
         return known[key]
 
@@ -251,6 +252,20 @@ def training_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
     return build
 
 
+def upstream_beside(root: Path) -> dict[str, str]:
+    """Stand in for an installed vllm-omni: files that packages below a folder execute, and the variable for them."""
+    found: dict[str, str] = {}
+    for lock in root.glob("**/scaffold.lock.toml"):
+        spec = read_spec(lock.with_name("scaffold.toml")).spec
+        for entry in spec.value("port.executed") or []:
+            source = locate(str(spec.value("upstream.version")))
+            path = root / ".upstream" / entry["file"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(source.read(entry["file"]), encoding="utf-8", newline="")
+            found["FLOW_GRPO_UPSTREAM"] = str(root / ".upstream")
+    return found
+
+
 @pytest.fixture
 def kit_environment() -> Callable[..., dict[str, str]]:
     """Return a function that gives the environment of a child process in which rendered trees meet the kit."""
@@ -258,6 +273,8 @@ def kit_environment() -> Callable[..., dict[str, str]]:
     def make(*roots: Path, **extra: str) -> dict[str, str]:
         # Behind the trees: one file of a package alone meets the runtime, too.
         beside = Path(__file__).resolve().parent / "with_runtime"
+        for root in roots:
+            extra = {**upstream_beside(root), **extra}
         path = os.pathsep.join([str(kit_root()), *map(str, roots), str(beside)])
         return {**os.environ, "PYTHONPATH": path, "LOCAL_RANK": "0", "PYTHONDONTWRITEBYTECODE": "1", **extra}
 

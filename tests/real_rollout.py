@@ -14,14 +14,18 @@ from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.environment import find_environment
 from scaffold.verify.rollout.level import LIBRARY, check_ids, run_level
 
-# Of packages that record calls of a ported denoiser, and of those for edits.
+# Of packages that record calls of a denoiser, and of those for edits.
 OF_OTHERS = {
     "rollout-control-cached-weights",
+    "rollout-formula",
+    "rollout-other-weights",
     "rollout-without-references-log-prob",
     "rollout-without-references-velocity",
 }
 # Of packages that a person wrote.
-OF_HAND = {"rollout-declared", "rollout-negative-prompt", "rollout-window-per-step"}
+OF_NFT = {f"rollout-forward-process-{name}" for name in ("velocity", "clean")}
+OF_NFT |= {"rollout-control-forward-process"}  # of packages that are made for DiffusionNFT
+OF_HAND = {*OF_NFT, "rollout-declared", "rollout-negative-prompt", "rollout-window-per-step"}
 # With a checkout of verl-omni alone.
 OF_CHECKOUTS = {"rollout-batch-v0", "rollout-row-v1", "rollout-row-mixed"}
 LIMIT = 1e-6

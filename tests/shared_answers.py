@@ -56,7 +56,7 @@ class SharedAnswers:
         scaffold.grade.specify = self._shared_spec(scaffold.grade.specify)
         scaffold.grade.compose = self._shared_spec(scaffold.grade.compose)
         locating = sys.modules["scaffold.upstream.locate"]
-        locating._version = self._looked_through(locating._version)  # type: ignore[attr-defined]
+        locating.locate_version = self._looked_through(locating.locate_version)  # type: ignore[attr-defined]
 
     @contextmanager
     def during(self, item: pytest.Item) -> Iterator[None]:

@@ -145,13 +145,13 @@ def test_question(copied: Path, tool: Tool) -> None:
 
 @pytest.mark.upstream
 def test_block(copied: Path, tool: Tool, tmp_path: Path) -> None:
-    with (copied / "runtime" / "rotary.py").open("a", encoding="utf-8") as file:
+    with (copied / "runtime/src/flow_grpo_runtime/rotary.py").open("a", encoding="utf-8") as file:
         file.write(TABLES)
     spec = tmp_path / "scaffold.toml"
     written = (PACKAGE / "scaffold.toml").read_text(encoding="utf-8")
     spec.write_text(f'{written}\n[architecture]\nrotary = "other"\n', encoding="utf-8")
     shutil.copy(PACKAGE / "scaffold.lock.toml", tmp_path)
-    tool("new", "bagel", "--spec", spec, "--out", tmp_path / "out")
+    tool("new", "bagel", "--spec", spec, "--patch", "--out", tmp_path / "out")
     (module,) = (tmp_path / "out").rglob("bagel_model.py")
     assert "partial(other_tables, config=self.config)" in module.read_text(encoding="utf-8")
 
@@ -171,6 +171,16 @@ def test_contract(copied: Path, tool: Tool) -> None:
 def test_preset(copied: Path, tool: Tool, tmp_path: Path) -> None:
     (copied / "scaffold" / "presets" / "our_bagel.toml").write_text(PRESET, encoding="utf-8")
     assert "our_bagel" in tool("preset", "list")
-    tool("new", "our_bagel", "--pipeline", "BagelPipeline", "--vllm-omni", "0.27.0rc1", "--out", tmp_path / "out")
+    tool(
+        "new",
+        "our_bagel",
+        "--pipeline",
+        "BagelPipeline",
+        "--vllm-omni",
+        "0.27.0rc1",
+        "--patch",
+        "--out",
+        tmp_path / "out",
+    )
     (page,) = (tmp_path / "out" / "examples").rglob("README.md")
     assert "BAGEL of our own" in page.read_text(encoding="utf-8")

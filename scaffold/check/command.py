@@ -10,10 +10,11 @@ from typing import NamedTuple
 from scaffold.check.baseline import Baseline, write_baseline
 from scaffold.check.engine import check_targets
 from scaffold.check.formats import github, json_format, sarif, text
-from scaffold.check.model.project import PIPELINES
-from scaffold.check.report import CheckReport
-from scaffold.check.targets import find_targets, shown_path
+from scaffold.check.report import CheckReport, Restriction
+from scaffold.check.settings import Settings
+from scaffold.check.targets import find_targets, is_project, shown_path
 from scaffold.errors import ScaffoldError
+from scaffold.files.layout import PIPELINES
 from scaffold.files.reading import expanded
 
 
@@ -34,6 +35,7 @@ class CheckRequest(NamedTuple):
     statistics: bool = False
     exit_zero: bool = False
     output_file: Path | None = None
+    isolated: bool = False
 
 
 class CheckOutcome(NamedTuple):
@@ -78,7 +80,10 @@ def _here() -> Path:
     """Return the package or tree around the working directory; the directory itself where there is none."""
     here = Path.cwd()
     root = next((folder for folder in (here, *here.parents) if (folder / PIPELINES).is_dir()), None)
-    if root is None or (here != root / PIPELINES and here.is_relative_to(root / PIPELINES)):
+    if root is None:
+        root = next((folder for folder in (here, *here.parents) if is_project(folder)), None)
+        return Path() if root is None else Path(os.path.relpath(root))
+    if here != root / PIPELINES and here.is_relative_to(root / PIPELINES):
         return Path()
     return Path(os.path.relpath(root))
 
@@ -118,13 +123,14 @@ def _checked(
         The report; a note on the checkout and on findings of the baseline that no longer occur; the path of the
         package if there is exactly one.
     """
-    targets = find_targets(request.paths)
+    targets = find_targets(request.paths, Settings() if request.isolated else None)
     report = check_targets(targets, select=select, ignore=ignore)
     if request.write_baseline is not None:
         return report, None, None
     paths = {target.settings.baseline for target in targets} - {None}
     if request.baseline is not None:
         paths = {request.baseline}
+        report = report._replace(restricted=tuple(told for told in map(_without_baseline, report.restricted) if told))
     packages = [(target.project, package.path) for target in targets for package in target.packages]
     only = shown_path(*packages[0]) if len(packages) == 1 else None
     report, note = _without_known(report, [path for path in paths if path is not None])
@@ -143,6 +149,11 @@ def _without_known(report: CheckReport, paths: Sequence[Path]) -> tuple[CheckRep
     return report, "; ".join(notes) or None
 
 
+def _without_baseline(told: Restriction) -> Restriction | None:
+    """What is left of it where the command line names another baseline."""
+    return told._replace(baseline=None) if told.off or told.left_out else None
+
+
 def _fixed(
     request: CheckRequest, select: tuple[str, ...], ignore: tuple[str, ...], report: CheckReport, colour: bool
 ) -> CheckOutcome:
@@ -150,7 +161,14 @@ def _fixed(
 
     safeties = ("safe", "unsafe") if request.unsafe_fixes else ("safe",)
     wanted = {finding for finding in report.findings if finding.fix is not None and finding.fix.safety in safeties}
-    fixed = fix_paths(request.paths, select=select, ignore=ignore, unsafe=request.unsafe_fixes, wanted=wanted)
+    fixed = fix_paths(
+        request.paths,
+        select=select,
+        ignore=ignore,
+        settings=Settings() if request.isolated else None,
+        unsafe=request.unsafe_fixes,
+        wanted=wanted,
+    )
     if request.diff:
         count = f"{fixed.count} finding{'s' * (fixed.count != 1)} would be fixed"
         return CheckOutcome(fixed.diff(), int(not report.clean), count)

@@ -9,11 +9,11 @@ from pathlib import Path
 from scaffold.check.catalogue import chosen, find_rule, fits
 from scaffold.check.finding import Finding, Fix, Span
 from scaffold.check.model.python import PythonFile
-from scaffold.check.report import CheckReport
+from scaffold.check.report import CheckReport, Restriction
 from scaffold.check.rule import Hit, Rule
 from scaffold.check.settings import Settings
 from scaffold.check.suppression import Comments
-from scaffold.check.targets import Target, find_targets, shown_path
+from scaffold.check.targets import Target, find_targets, shown, shown_path
 from scaffold.errors import ScaffoldError
 from scaffold.limits.collector import collector_off
 from scaffold.limits.cpu_limit import CpuLimit
@@ -51,14 +51,16 @@ def check_targets(targets: Sequence[Target], *, select: Sequence[str] = (), igno
     suppressed = files = 0
     packages: list[str] = []
     cpu_limit = CpuLimit(ALL, EACH)
+    restricted: list[Restriction] = []
     for target in targets:
         settings = target.settings
         rules = chosen(tuple(select) or settings.select, (*settings.ignore, *ignore))
         comments = Comments(target, rules)
-        found = {finding for finding in _findings(target, rules, cpu_limit) if not _left_out(target, finding)}
-        shown = {finding for finding in found if not comments.hides(finding)}
-        suppressed += len(found) - len(shown)
-        findings |= shown
+        everything = set(_findings(target, rules, cpu_limit))
+        found = {finding for finding in everything if not _left_out(target, finding)}
+        left = {finding for finding in found if not comments.hides(finding)}
+        suppressed += len(found) - len(left)
+        findings |= left
         for rule in rules:
             if rule.scope == "comments":
                 about = [
@@ -66,10 +68,20 @@ def check_targets(targets: Sequence[Target], *, select: Sequence[str] = (), igno
                     for hit in _run(rule, comments, cpu_limit)
                     if target.covers(hit.file.shown)
                 ]
-                findings |= {finding for finding in about if not _left_out(target, finding)}
+                everything |= set(about)
+                found |= {finding for finding in about if not _left_out(target, finding)}
+                findings |= found.intersection(about)
+        if settings.file is not None:
+            without = len(chosen(tuple(select), tuple(ignore)))
+            baseline = None if settings.baseline is None else shown(settings.baseline)
+            left_out = len(everything) - len(found)
+            told = Restriction(shown(settings.file), without - len(rules), without, left_out, baseline)
+            restricted += [told] if told[1] or told[3:] != (0, None) else []
         packages += [package.name for package in target.packages]
         files += len(comments.files)
-    return CheckReport(tuple(sorted(findings)), files, tuple(sorted(packages)), suppressed)
+    return CheckReport(
+        tuple(sorted(findings)), files, tuple(sorted(packages)), suppressed, restricted=tuple(restricted)
+    )
 
 
 def _left_out(target: Target, finding: Finding) -> bool:
@@ -121,16 +133,16 @@ def _finding(target: Target, rule: Rule, hit: Hit) -> Finding:
         assert isinstance(file, PythonFile)
         assert isinstance(hit.at, ast.AST)
         span = file.span(hit.at)
-    shown = file.shown_span(span)
+    at = file.shown_span(span)
     fix = None
     if rule.fix is not None and hit.fixable and not file.partial:
         fix = Fix(rule.safety, lambda: _texts(target, rule, hit), lambda path: _source(target, path))
     return Finding(
         path=shown_path(target.project, file.shown),
-        line=shown.line,
-        column=shown.column,
-        end_line=shown.end_line,
-        end_column=shown.end_column,
+        line=at.line,
+        column=at.column,
+        end_line=at.end_line,
+        end_column=at.end_column,
         rule=rule.id,
         message=hit.message,
         severity=rule.severity,

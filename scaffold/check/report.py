@@ -9,6 +9,34 @@ from typing import NamedTuple
 from scaffold.check.finding import Finding
 
 
+class Restriction(NamedTuple):
+    """What settings of a ``pyproject.toml`` keep out of a report.
+
+    Attributes:
+        file: the ``pyproject.toml``, as the user is shown it.
+        off: rules that do not run at all.
+        rules: how many would, without the settings.
+        left_out: findings of rules that do not run in some files.
+        baseline: the file that names known findings, if the settings have one.
+    """
+
+    file: str
+    off: int
+    rules: int
+    left_out: int = 0
+    baseline: str | None = None
+
+    @property
+    def told(self) -> str:
+        """One sentence that says so."""
+        parts = [f"{self.off} of {self.rules} rules are off"] if self.off else []
+        parts += (
+            [f"{self.left_out} finding{'s' * (self.left_out != 1)} left out in some files"] if self.left_out else []
+        )
+        parts += [f"findings of {self.baseline} are known"] if self.baseline else []
+        return f"{', '.join(parts) or 'nothing is left out'} by {self.file}; --isolated looks at none of it"
+
+
 class CheckReport(NamedTuple):
     """What was found.
 
@@ -18,6 +46,7 @@ class CheckReport(NamedTuple):
         packages: names of the packages that were checked, sorted.
         suppressed: how many findings comments hide.
         baselined: how many findings a baseline hides.
+        restricted: what settings keep out of it, for each file that has some.
     """
 
     findings: tuple[Finding, ...]
@@ -25,6 +54,7 @@ class CheckReport(NamedTuple):
     packages: tuple[str, ...]
     suppressed: int = 0
     baselined: int = 0
+    restricted: tuple[Restriction, ...] = ()
 
     @property
     def errors(self) -> int:

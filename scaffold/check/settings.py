@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 from scaffold.check.catalogue import require_known
 from scaffold.errors import ScaffoldError
+from scaffold.files.below import is_below
 from scaffold.files.documents import MalformedError, parse_toml
 from scaffold.files.reading import expanded, read_bytes
 
 TABLE = "omni-scaffold"
+FILE = "pyproject.toml"
 KEYS = ("select", "ignore", "per-file-ignores", "baseline")
 
 
@@ -33,6 +35,11 @@ class Settings(NamedTuple):
     per_file_ignores: Mapping[str, tuple[str, ...]] = {}
     baseline: Path | None = None
     folder: Path | None = None
+
+    @property
+    def file(self) -> Path | None:
+        """The file that has the settings; None where none has."""
+        return None if self.folder is None else self.folder / FILE
 
     def ignored_at(self, path: Path | None) -> list[str]:
         """Return the selectors of rules that are left out in a file."""
@@ -58,7 +65,7 @@ def find_settings(path: Path) -> Settings:
     """
     resolved = expanded(path).resolve()
     for folder in (resolved, *resolved.parents):
-        file = folder / "pyproject.toml"
+        file = folder / FILE
         try:
             text = read_bytes(file) if file.is_file() else b""
         except OSError as error:
@@ -74,7 +81,9 @@ def find_settings(path: Path) -> Settings:
 def _table(file: Path, text: bytes) -> Any:
     try:
         tool = parse_toml(text.decode()).get("tool")
-    except (MalformedError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ScaffoldError(f"{file} is not UTF-8", hint="save it as UTF-8") from None
+    except MalformedError as error:
         raise ScaffoldError(f"{file}: no TOML: {error}") from error
     return tool.get(TABLE) if isinstance(tool, dict) else None
 
@@ -87,8 +96,11 @@ def _settings(file: Path, table: Any) -> Settings:
     if unknown:
         raise ScaffoldError(f"{where}: unknown key {unknown[0]!r}", hint=f"there are {', '.join(KEYS)}")
     baseline = table.get("baseline")
-    if baseline is not None and not isinstance(baseline, str):
-        raise ScaffoldError(f"{where}: baseline must be a path")
+    if baseline is not None and not (isinstance(baseline, str) and is_below(file.parent, baseline)):
+        raise ScaffoldError(
+            f"{where}: baseline must be the path of a file below the folder of {FILE}",
+            hint="one that lies elsewhere is given with --baseline",
+        )
     per_file = table.get("per-file-ignores", {})
     if not isinstance(per_file, dict):
         raise ScaffoldError(f"{where}: per-file-ignores must be a table of pattern = [rules]")

@@ -6,11 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from scaffold.check.model.project import CONTRACT_BASES, PIPELINES, Package, Project
+from scaffold.check.model.project import CONTRACT_BASES, Package, Project
 from scaffold.check.model.tree import DiskTree
 from scaffold.check.settings import Settings, find_settings
 from scaffold.errors import ScaffoldError
+from scaffold.files.layout import CHECKOUT, PIPELINES, PROJECT
 from scaffold.files.reading import expanded, read_bytes
+from scaffold.files.resources import RUNTIME, installed_runtime
 from scaffold.target import Checkout
 
 
@@ -91,11 +93,20 @@ def _find(path: Path, changed: Mapping[Path, bytes]) -> tuple[Path, Target]:
     except (OSError, RuntimeError) as error:
         raise ScaffoldError(f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}") from error
     root = next((folder for folder in (resolved, *resolved.parents) if (folder / PIPELINES).is_dir()), None)
+    outside: dict[str, Path] = {}
     if root is None:
-        return _alone(path, resolved, changed)
-    project = Project(DiskTree(root, changed=changed))
+        root = next((folder for folder in (resolved, *resolved.parents) if is_project(folder)), None)
+        if root is None:
+            return _alone(path, resolved, changed)
+        outside = {folder.name: folder for folder in sorted((root / PROJECT.packages).iterdir()) if folder.is_dir()}
+    if not (root / CHECKOUT.package_folder(RUNTIME)).is_dir():
+        outside.setdefault(RUNTIME, installed_runtime())
+    mounts = {CHECKOUT.package_folder(name): folder for name, folder in outside.items()}
+    project = Project(DiskTree(root, mounts, changed, only=False), outside=outside)
     below = resolved.relative_to(root).as_posix()
     below = "" if below == "." else below
+    if project.external and below.startswith(f"{PROJECT.packages}/"):
+        below = PIPELINES + below.removeprefix(PROJECT.packages)
     packages = _packages_at(project, below)
     if not packages:
         raise _no_integration(path)
@@ -103,6 +114,16 @@ def _find(path: Path, changed: Mapping[Path, bytes]) -> tuple[Path, Target]:
         return root, Target(project, packages, whole=below == "")
     inside = [package for package in packages if below == package.path]
     return root, Target(project, packages, only=[] if inside else [below])
+
+
+def is_project(folder: Path) -> bool:
+    """Whether a folder is a project that holds an integration outside of verl-omni."""
+    if not (folder / "pyproject.toml").is_file():
+        return False
+    try:
+        return any(_looks_like_integration(inside) for inside in (folder / PROJECT.packages).iterdir())
+    except OSError:
+        return False
 
 
 def _packages_at(project: Project, below: str) -> list[Package]:
@@ -125,7 +146,8 @@ def _alone(path: Path, resolved: Path, changed: Mapping[Path, bytes]) -> tuple[P
             break
         folder = folder.parent
     mounted = f"{PIPELINES}/{folder.name}"
-    project = Project(DiskTree(folder, {mounted: folder}, changed), alone=True)
+    mounts = {mounted: folder, CHECKOUT.package_folder(RUNTIME): installed_runtime()}
+    project = Project(DiskTree(folder, mounts, changed), alone=True, outside=(folder.name, RUNTIME))
     if not project.packages:
         raise _no_integration(path)
     only = [] if resolved == folder else [f"{mounted}/{resolved.relative_to(folder).as_posix()}"]
@@ -178,8 +200,11 @@ def _merged(first: Target, second: Target) -> Target:
 def shown_path(project: Project, path: str) -> str:
     """Return a path as the user is shown it: relative to the working directory where it lies below that."""
     place = project.tree.locate(path)
-    if place is None:
-        return path
+    return path if place is None else shown(place)
+
+
+def shown(place: Path) -> str:
+    """Return a place on the disk as the user is shown it: relative to the working directory where it lies below it."""
     try:
         return place.relative_to(Path.cwd()).as_posix()
     except ValueError:

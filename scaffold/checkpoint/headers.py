@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +12,9 @@ from typing import Any
 from scaffold.checkpoint.dtypes import DTYPE_BITS
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
+
+# Of a file's name: the dtype of its weights, or that they are an average over training.
+_VARIANT = re.compile(r"\.(fp16|bf16|fp32|fp8|ema|non_ema)(?=[.-])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,10 @@ class CheckpointHeaders:
         for entry in self.entries:
             other = table.setdefault(entry.name, entry)
             if other is not entry:
+                plain = {_VARIANT.sub("", file) for file in (other.file, entry.file)}
+                why = ", being variants of the same weights" if len(plain) == 1 else ""
                 raise ScaffoldError(
-                    f"{self.source}: {other.file} and {entry.file} both hold {quoted(entry.name)}",
+                    f"{self.source}: {other.file} and {entry.file} both hold {quoted(entry.name)}{why}",
                     hint="name the one file to read instead of the folder",
                 )
         return table

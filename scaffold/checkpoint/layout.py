@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from scaffold.checkpoint.headers import CheckpointFile, CheckpointHeaders, TensorHeader
 from scaffold.checkpoint.index import SUFFIX, check_index
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
+from scaffold.files.below import is_relative
 
 WEIGHTS = ".safetensors"
 _ADAPTER = re.compile(r"(^|\.)(lora_([AB]|embedding_[AB]|magnitude_vector)|hada_w\d_[ab])(\.|$)")
+# Other formats of weights: what they are, and the way from there.
+OTHERS = {
+    ".gguf": ("GGUF, weights quantised for inference", "training needs the released weights, as safetensors"),
+    ".distcp": (
+        "a distributed checkpoint of torch, in parts",
+        "`python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR FILE.pt` joins them; save that as"
+        " safetensors",
+    ),
+    ".onnx": ("an exported graph", "training needs the released weights, as safetensors"),
+}
+# How names begin where somebody has packed a model into one file.
+_PREFIXES = {"model.diffusion_model.": "single files for ComfyUI have them"}
+_VARIANT = re.compile(r"\.(fp16|bf16|fp8)\.safetensors$")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
@@ -26,13 +40,33 @@ def weight_names(names: Iterable[str]) -> list[str]:
 
 def no_weights(where: str, names: Iterable[str]) -> ScaffoldError:
     """Return the error for a listing without weights; it names pickles, which are never loaded."""
+    names = list(names)
     pickles = sorted(name for name in names if name.endswith(PICKLES))
     if pickles:
         shown = ", ".join(pickles[:3]) + (f" and {len(pickles) - 3} more" if len(pickles) > 3 else "")
         return ScaffoldError(
             f"{where} has pickled weights only ({shown}), which are never loaded", hint="convert them to safetensors"
         )
+    for name in sorted(names):
+        what, remedy = OTHERS.get(PurePosixPath(name).suffix.lower(), ("", ""))
+        if what:
+            return ScaffoldError(f"{where} holds {quoted(name)}, {what}, and no .safetensors file", hint=remedy)
     return ScaffoldError(f"{where} holds no .safetensors file", hint="give the folder with the model's weights")
+
+
+def other_form(headers: CheckpointHeaders) -> str | None:
+    """Return in which other form than that of a release a checkpoint is, and the way from there; None of a release."""
+    names = [entry.name for entry in headers.entries]
+    for prefix, whose in _PREFIXES.items():
+        if names and all(name.startswith(prefix) for name in names):
+            return (
+                f"all of its names begin with {prefix}, as {whose}: give the folder that the model's authors released"
+            )
+    variant = next((found for file in headers.files if (found := _VARIANT.search(file.name))), None)
+    if variant is not None:
+        plain = variant.string.replace(f".{variant[1]}.", ".")
+        return f"{quoted(variant.string)} is the {variant[1]} variant of the weights: give the release's own, {plain}"
+    return None
 
 
 def check_inside(name: str, origin: str) -> None:
@@ -41,14 +75,7 @@ def check_inside(name: str, origin: str) -> None:
     Raises:
         ScaffoldError: absolute, with ``..``, with a drive or backslash, or empty.
     """
-    if (
-        not name
-        or "\0" in name
-        or "\\" in name
-        or PurePosixPath(name).is_absolute()
-        or PureWindowsPath(name).drive
-        or ".." in PurePosixPath(name).parts
-    ):
+    if not is_relative(name):
         raise ScaffoldError(f"{origin} the file {quoted(name)}, which is not a path inside the checkpoint")
 
 

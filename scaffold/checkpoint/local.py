@@ -10,7 +10,7 @@ from scaffold.checkpoint.configs import read_configs
 from scaffold.checkpoint.folder import Folder, open_regular, opened_folder
 from scaffold.checkpoint.headers import CheckpointHeaders, TensorHeader
 from scaffold.checkpoint.index import MAX_INDEX_BYTES, SUFFIX, parse_index
-from scaffold.checkpoint.layout import PICKLES, WEIGHTS, assemble, no_weights, placed, weight_names
+from scaffold.checkpoint.layout import OTHERS, PICKLES, WEIGHTS, assemble, no_weights, placed, weight_names
 from scaffold.checkpoint.safetensors_header import LENGTH_BYTES, header_length, parse_header
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import read_up_to
@@ -37,7 +37,7 @@ def read_local(location: Path, progress: Progress | None = None, source: str | N
     """
     location = opened_folder(location)
     named = not location.is_dir()
-    if named and location.suffix in PICKLES:
+    if named and (location.suffix in PICKLES or location.suffix.lower() in OTHERS):
         raise no_weights(str(location), [location.name])
     if named and not location.name.endswith((WEIGHTS, SUFFIX)):
         raise ScaffoldError(f"{location} is neither a checkpoint folder nor a .safetensors file")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import errno
-import gc
-import io
 import os
-import re
 import sys
-from typing import NoReturn
 
-from scaffold.errors import ScaffoldError
-from scaffold.files.reading import RefusedFileError
-from scaffold.limits import own_process
-from scaffold.terminal.interrupt import EXIT_CODE, line
-from scaffold.terminal.printable import printable
+try:
+    import contextlib
+    import errno
+    import gc
+    import io
+    import re
+    from typing import NoReturn
+
+    from scaffold.errors import ScaffoldError
+    from scaffold.files.reading import RefusedFileError
+    from scaffold.limits import own_process
+    from scaffold.terminal.interrupt import EXIT_CODE, line
+    from scaffold.terminal.printable import printable
+except KeyboardInterrupt:  # as `main` says it, before there is anything to say it with
+    os.write(2, b"error: omni-scaffold was interrupted; nothing was written; run the command again\n")
+    os._exit(130)
 
 # Errors of a full disk, a quota, missing permissions or exhausted resources; anything else is our bug.
 _REFUSALS = frozenset(
@@ -41,8 +47,10 @@ def run() -> NoReturn:
 
 def main() -> NoReturn:
     """Run the command; user errors are one line on stderr."""
-    _speak_utf8()
     try:
+        _stand_on_open_files()
+        _speak_utf8()
+        _drop_columns()
         # Imported here, so that Ctrl-C during the import, which takes 0.1 s, is not a traceback either.
         from scaffold.cli.app import app
 
@@ -74,6 +82,33 @@ def main() -> NoReturn:
     except Exception as error:
         _usage(error)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _stand_on_open_files() -> None:
+    """Give input and messages that are closed the empty device, so that no other file takes their number.
+
+    Raises:
+        ScaffoldError: nothing can be printed.
+    """
+    closed = []
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            closed.append(number)
+            os.open(os.devnull, os.O_RDWR)  # takes the smallest number that is free
+    if sys.stderr is None or 2 in closed:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    if 1 in closed:
+        raise ScaffoldError("standard output is closed", hint="send it to a file, or to /dev/null")
+
+
+def _drop_columns() -> None:
+    """Leave a width out that no terminal has: nothing fits into 0 columns, and padding fills the memory."""
+    with contextlib.suppress(KeyError):
+        columns = os.environ["COLUMNS"]
+        if not (columns.isdecimal() and 0 < len(columns) < 5 and int(columns) > 0):
+            del os.environ["COLUMNS"]
 
 
 def _reader_left() -> NoReturn:

@@ -7,15 +7,13 @@ from typing import Any
 
 import typer
 
-from scaffold.terminal.printable import printable_command
+from scaffold.terminal.printable import json_text, printable_command
 from scaffold.terminal.progress import VOICE
 
 
 def show_json(answer: Mapping[str, Any]) -> None:
     """Print an answer, which contains its ``schema``."""
-    import json
-
-    typer.echo(json.dumps(answer, indent=2))
+    typer.echo(json_text(answer))
 
 
 def show_next(step: str) -> None:

@@ -124,6 +124,7 @@ def _words(request: NewRequest) -> list[str]:
         "--checkpoint": request.checkpoint,
         "--verl-omni": request.verl_omni,
         "--out": request.out,
+        "--runtime": request.runtime,
         "--profile": request.profile,
         "--date": request.date,
         "--task": request.task,
@@ -131,6 +132,7 @@ def _words(request: NewRequest) -> list[str]:
         **request.recipe.given,
     }
     flags = {
+        "--patch": request.patch,
         "--packaged": request.packaged,
         "--force": request.force,
         "--allow-version-mismatch": request.allow_version_mismatch,

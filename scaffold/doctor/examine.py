@@ -25,11 +25,13 @@ from scaffold.limits import child_process
 from scaffold.terminal.console import said
 from scaffold.upstream import cache_root
 from scaffold.upstream.at_hand import at_hand, damaged
+from scaffold.upstream.builds import is_own
 from scaffold.upstream.locate import DEFAULT_VERSION
 from scaffold.upstream.versions import fits
 from scaffold.verify.rollout.environment import Environment, build_command, environment_folder, find_environment
 from scaffold.verify.rollout.pins import known_versions
 from scaffold.verify.train.sources import verl_checkout
+from scaffold.version_text import is_version
 
 if TYPE_CHECKING:
     from scaffold.target import Checkout
@@ -100,6 +102,25 @@ def versions_needed(checkout: Checkout | None) -> list[str]:
     """Return the versions of vllm-omni that need an environment: the checkout's pin, else all known ones."""
     pin = checkout.vllm_omni_pin if checkout is not None else None
     return known_versions() if pin is None else [pin]
+
+
+def buildable_versions(checkout: Checkout | None) -> list[str]:
+    """Return the versions that `versions_needed` has, whose environments may be built: those with pins, and own builds.
+
+    Raises:
+        ScaffoldError: the checkout names another one; only a person does, on the command line.
+    """
+    versions = versions_needed(checkout)
+    for version in versions:
+        if checkout is None or is_own(version) or version in known_versions():
+            continue
+        where = f"{checkout.root} pins vllm-omni {version}"
+        if not is_version(version):
+            raise ScaffoldError(f"{where}, which is not a version", hint="name one: --vllm-omni 0.30.0")
+        raise ScaffoldError(
+            f"{where}, and no libraries are recorded for it", hint=f"`{build_command(version)}` finds and records them"
+        )
+    return versions
 
 
 def _installed(name: str) -> str | None:
@@ -210,6 +231,8 @@ def _verl(checkout: Checkout | None) -> Finding:
 
 def _environment(version: str) -> Finding:
     name, needed = f"environment-{version}", "verify --level rollout and --level train"
+    if not is_version(version):
+        return Finding(name, needed, None, f"the checkout pins {version!r}, which is not a version")
     found = find_environment(version)
     if isinstance(found, Environment):
         return _extension(Finding(name, needed, str(found.folder)), found.folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[1]
@@ -27,15 +28,22 @@ def templates_root() -> Path:
 def runtime_root() -> Path:
     """Return the folder of the runtime that rendered packages share.
 
-    A wheel carries it as ``scaffold/_runtime``; a checkout has it beside the package.
+    A wheel carries it in ``scaffold/_runtime``; a checkout has it beside the package.
 
     Raises:
         FileNotFoundError: the installation is damaged and holds neither.
     """
-    for candidate in (PACKAGE_ROOT / "_runtime", PACKAGE_ROOT.parent / "runtime"):
+    for candidate in (PACKAGE_ROOT / "_runtime" / RUNTIME, PACKAGE_ROOT.parent / "runtime/src" / RUNTIME):
         if (candidate / "calls.py").is_file():
             return candidate
     raise FileNotFoundError(f"no runtime beside {PACKAGE_ROOT}; reinstall omni-scaffold")
+
+
+def installed_runtime() -> Path:
+    """Return the folder of the runtime as a package outside of verl-omni meets it: installed, else the tool's."""
+    found = find_spec(RUNTIME)
+    places = list(found.submodule_search_locations or ()) if found is not None else []
+    return Path(places[0]) if places else runtime_root()
 
 
 def presets_root() -> Path:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import RefusedError, ScaffoldError
 from scaffold.grade import COMPLETE, UNPROVEN
-from scaffold.grade.established import Established
-from scaffold.grade.noise_levels import noise_levels
+from scaffold.grade.diffusers_spec import held_denoiser, is_loaded
 from scaffold.grade.ported_spec import build_ported_spec
 from scaffold.grade.proof import is_proven, not_run
-from scaffold.grade.scheduler_module import port_scheduler
 from scaffold.source.modules import ModuleGraph
 from scaffold.source.syntax import walk_tree
 from scaffold.spec import build_spec
@@ -49,6 +47,8 @@ def specify(request: SpecRequest, source: UpstreamSource, ported: Graded | None 
         ScaffoldError: the given checkpoint is not the one a preset describes, or cannot be read; a team preset is
             invalid.
     """
+    if is_loaded(request.report):
+        return Graded(build_ported_spec(request, None, None, "", source, held_denoiser(request, source)))
     try:
         return compose(request, source)
     except PresetError:
@@ -90,16 +90,7 @@ def specify_ported(request: SpecRequest, source: UpstreamSource, reason: str, po
         denoiser = str(spec.value("port.module")), str(spec.value("port.class"))
     else:
         port, denoiser = port_of(source, request.report, request.preset.value("deploy", "additional_config"))
-        port = _with_scheduler(port, source, request.report)
     return Graded(build_ported_spec(request, port, denoiser, reason, source), port)
-
-
-def _with_scheduler(port: Port | None, source: UpstreamSource, report: Report) -> Port | None:
-    """Port the source's scheduler class that makes the schedule, for rendering."""
-    section = noise_levels(Established(report, port))
-    if port is None or section.get("source") != "source":
-        return port
-    return replace(port, scheduler=port_scheduler(source, section["module"], section["class"]))
 
 
 def port_of(

@@ -5,20 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scaffold.grade.noise_levels import noise_levels
-
 if TYPE_CHECKING:
     from scaffold.inspect import Report
     from scaffold.port import Port
-
-FORMULAS = {
-    "u+s(c-u)": "unconditional + {scale} * (conditional - unconditional)",
-    "c+(s-1)(c-u)": "conditional + ({scale} - 1) * (conditional - unconditional)",
-    "c+s(c-u)": "conditional + {scale} * (conditional - unconditional)",
-}
-
-RENORMS = frozenset({"text_channel", "global", "channel"})
-WHOLE_RULE = "lo <= step fraction <= hi"
 
 
 @dataclass(frozen=True)
@@ -44,61 +33,14 @@ class Established:
         return self.report.upstream.module.replace(".", "/") + ".py:1"
 
     @property
-    def schedule(self) -> bool:
-        """Whether the noise levels are known: from a scheduler class, or from the loop's own computation."""
-        return noise_levels(self)["kind"] is not None
-
-    @property
     def sign(self) -> int | None:
-        """Sign of the velocity d x / d sigma relative to the denoiser's output; None if that is unknown."""
-        sign = self.value("detail.prediction.sign")
-        return sign if sign in (1, -1) else None
+        """Sign of the velocity d x / d sigma in what the loop gives its step; None where time's direction is unknown.
 
-    @property
-    def guidance(self) -> bool:
-        """Whether the formula and the scale of the guidance are known and complete."""
-        return self.guidance_kind is not None
-
-    @property
-    def guidance_kind(self) -> str | None:
-        """``none``, ``packed`` (the shared block computes it), ``written`` (the source's own expression) or ``pair``.
-
-        ``pair`` is one formula with one scale at every step.
+        A pipeline's velocity is the derivative by its own time, which may rise while the noise level falls.
         """
-        branches = self.value("answers.cfg.branches")
-        if branches == 1:
-            return "none"
-        if self._is_packed():
-            return "packed"
-        if self.value("detail.cfg.combination") is not None:
-            return "written"
-        if self.value("answers.cfg.renorm") is None or self.report.fact("answers.cfg.interval").confidence == "unknown":
-            return None
-        renorms = self.value("answers.cfg.renorm")
-        if branches == 2 and not renorms and self._always():
-            scales = self.value("answers.cfg.scales") or {}
-            known = self.value("detail.cfg.formula") in FORMULAS and list(scales.values()) != [None]
-            return "pair" if known and len(scales) == 1 else None
-        return None
+        return {"descending": 1, "ascending": -1}.get(str(self.value("answers.scheduler.direction")))
 
-    def _is_packed(self) -> bool:
-        renorms = self.value("answers.cfg.renorm")
-        return (
-            renorms is not None
-            and self.report.fact("answers.cfg.interval").confidence != "unknown"
-            and self.value("answers.cfg.execution") == "packed"
-            and self.value("detail.cfg.formula") == "u+s(c-u)"
-            and self.value("detail.cfg.interval_rule") in (None, "lo < sigma <= hi", "lo <= sigma <= hi")
-            and self.value("answers.scheduler.direction") == "descending"
-            and self.value("detail.scheduler.sample_rank") == 2
-            and not set(renorms) - RENORMS
-            and (not renorms or self.value("detail.cfg.epsilon") is not None)
-        )
-
-    def _always(self) -> bool:
-        """Whether guidance applies at every step: without an interval, or with one never set that covers all steps."""
-        interval = self.value("answers.cfg.interval")
-        if interval is None:
-            return True
-        fixed = self.value("detail.cfg.interval_parameter") is None
-        return fixed and self.value("detail.cfg.interval_rule") == WHOLE_RULE and list(interval) == [0.0, 1.0]
+    @property
+    def packed(self) -> bool:
+        """Whether the branches of guidance are packed into one call with settings that are all known."""
+        return bool(self.value("answers.cfg.execution") == "packed")

@@ -45,8 +45,6 @@ def find_missing(facts: Established, model: str, recording: Recording, loading: 
         loading: how the weights are loaded.
     """
     found = [*_module(facts, model), *_weights(facts, model, loading)]
-    for part in (_schedule, _prediction, _guidance):
-        found += part(facts, model)
     return [*found, *_inputs(facts, recording), *_rollout(facts, recording)]
 
 
@@ -56,7 +54,7 @@ def _module(facts: Established, model: str) -> Iterator[Missing]:
     if port is None:
         yield Missing("denoiser", "the denoiser, which its source does not name", place, module)
     else:
-        for gap in (gap for gap in port.gaps if gap.left_out is None):
+        for gap in port.gaps:
             yield Missing("port", gap.what, f"{gap.file}:{gap.line}", f"{model}_denoiser.py")
         for taken in port.assumptions:
             yield Missing(
@@ -92,27 +90,6 @@ def _weights(facts: Established, model: str, loading: Loading) -> Iterator[Missi
         yield Missing("weight_sync", what, loader, "vllm_omni_rollout_adapter.py")
         what = "how a LoRA update reaches the pipeline's layers"
         yield Missing("lora_sync", what, loader, "vllm_omni_rollout_adapter.py")
-
-
-def _schedule(facts: Established, model: str) -> Iterator[Missing]:
-    if not facts.schedule:
-        what = "the noise levels of the schedule, from 1 downwards"
-        place = facts.place("answers.scheduler.class", "detail.scheduler.loop_location")
-        yield Missing("schedule", what, place, "common.py")
-
-
-def _prediction(facts: Established, model: str) -> Iterator[Missing]:
-    if facts.sign is None:
-        place = facts.place("detail.scheduler.step_location", "detail.scheduler.loop_location")
-        yield Missing("prediction", "the velocity dx/dsigma that the denoiser's output stands for", place, "common.py")
-
-
-def _guidance(facts: Established, model: str) -> Iterator[Missing]:
-    if not facts.guidance:
-        place = facts.place("detail.cfg.location", "detail.cfg.formula", "detail.scheduler.loop_location")
-        stopped = facts.value("detail.cfg.stopped") or {}
-        what, why = "how the branches of guidance are combined", stopped.get("why")
-        yield Missing("guidance", f"{what}: {why}" if why else what, stopped.get("at") or place, "common.py")
 
 
 def _inputs(facts: Established, recording: Recording) -> Iterator[Missing]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scaffold.errors import RefusedError
 from scaffold.grade import COMPLETE, PARTIAL, REFUSED, UNPROVEN, grade_of, specify
 from scaffold.grade.layout import layouts
 from scaffold.grade.proof import Figures, agreements, figures, proofs
@@ -32,14 +33,16 @@ page; a test compares it.
 
 | grade | what `new` does |
 |---|---|
-| `complete` | Renders a package that `check` and both levels of `verify` pass. |
+| `complete` | Renders a package that `check` and both levels of `verify` pass. Where diffusers loads the denoiser \
+nothing is ported: training has diffusers' own class. |
 | `unproven` | Renders a package of which nothing is left to write. No test has shown that both levels of `verify` \
 pass: run `verify --level rollout`; or verl-omni does not carry what it needs, and its agent loop refuses every \
 request and says where. |
-| `partial` | Renders a package whose denoiser is ported to plain torch. What the source establishes is written, the \
-rest raises `NotImplementedError` with the line to port, and is listed in the package's README. |
+| `partial` | Renders a package in which something is left to write. What the source establishes is written, the \
+rest is listed in the package's README with the line to port, and raises `NotImplementedError` in its place. |
 | `refused` | Writes nothing and leaves with exit code 3: not supported here, for the reason given. |
-| `diffusers` | Writes nothing and leaves with exit code 3: diffusers loads the denoiser, which is an easier path. |
+| `diffusers` | Writes nothing and leaves with exit code 3: diffusers loads the denoiser, and how its steps can be \
+replaced was not established. |
 
 The grade stands in `scaffold.toml`, under `[grade]`. That `verify` passes is shown by the tests for this
 version and verl-omni main; with another one the same package is `unproven`. `check` reports what a partial package
@@ -49,11 +52,11 @@ lacks.
 _FIGURES = """\
 `rollout` is the largest difference of a log-prob between rollout and training at level `rollout`, in float32,
 `training` that in verl-omni's trainer at level `train`, where it was run ([train.md](train.md)), `checks` how many
-checks of levels `contract` and `rollout` pass; the others are skipped and say why, such as for want of two GPUs. The
+checks of levels `contract` and `rollout` pass, where that was counted; the others are skipped and say why. The
 command is `omni-scaffold verify PACKAGE --level rollout --format json`; `python benchmarks/figures.py` runs it for
 every pipeline and keeps the figures in `scaffold/presets/proofs/figures.toml`, which the tests measure again."""
 _AGREEMENTS = """\
-Compared with the real pipeline, in float32 and at a tiny size: `module` is the largest difference between the ported
+Compared with the real pipeline, in float32 and at a tiny size: `module` is the largest difference between the imported
 denoiser and the pipeline's, over the largest value, `loop` that of what the pipeline makes, between its own update and
 the rollout's step without noise, `log-prob` the largest difference between a rollout in the pipeline's loop, with
 noise, and training. The figures stand in `scaffold/presets/proofs/agreements.toml`; `tests/port` and
@@ -90,10 +93,14 @@ def row(key: str, report: Report, source: UpstreamSource) -> Row:
     """Return what `new` would make of one pipeline."""
     verdict, evidence = report.verdict, report.fact("verdict.path").evidence
     place = f"{evidence[0].file}:{evidence[0].line}" if evidence else ""
-    if verdict["path"] != "non_diffusers":
-        grade = DIFFUSERS if verdict["path"] == DIFFUSERS else REFUSED
-        return Row(key, grade, verdict["reason"], place, "")
-    spec = specify(SpecRequest(report, derive_names(model_name(key)), default_profile()), source).spec
+    if verdict["path"] == "refused":
+        return Row(key, REFUSED, verdict["reason"], place, "")
+    try:
+        spec = specify(SpecRequest(report, derive_names(model_name(key)), default_profile()), source).spec
+    except RefusedError as error:
+        if verdict["path"] != DIFFUSERS:
+            raise
+        return Row(key, DIFFUSERS, error.message.partition(" is not supported here: ")[2] or error.message, place, "")
     if grade_of(spec) == COMPLETE:
         return Row(key, COMPLETE, verdict["reason"], place, str(spec.value("upstream.denoiser_method") or ""))
     denoiser = str(spec.value("port.class") or "")
@@ -134,10 +141,11 @@ def _checkpoints(entries: list[Row]) -> Iterator[str]:
     """What is known of the checkpoint of each complete pipeline, and who says so."""
     yield _LAYOUTS
     yield ""
+    loaded: list[str] = []
     for entry in entries:
         layout = layouts().get(entry.key)
-        if layout is None:
-            yield f"- {entry.key}: unknown."
+        if layout is None:  # a test asks for the others
+            loaded.append(f"`{entry.key}`")
             continue
         headers, parts = layout.headers(), len(layout.weight_files)
         held = f"{len(headers.entries):,} tensors, {headers.total_bytes:,} bytes"
@@ -145,6 +153,8 @@ def _checkpoints(entries: list[Row]) -> Iterator[str]:
         yield f"- `{layout.repository}` for {entry.key}: {held} in {where}."
         for told in ("tensors", "dtypes", "files", "configs"):
             yield f"  {_TOLD[told]}: {_cell(layout.origin[told])}."
+    if loaded:
+        yield f"- as diffusers has it, which loads the denoiser: {', '.join(loaded)}."
 
 
 def _other_releases() -> Iterator[str]:

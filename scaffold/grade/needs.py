@@ -112,7 +112,7 @@ def _configuration(facts: Established, model: str, source: UpstreamSource) -> It
 
     Code that builds the denoiser without looking up a transformers class by name does not need them.
     """
-    if facts.port is not None and facts.port.builder and not _asks_by_name(facts.port.source):
+    if facts.port is not None and facts.port.builder and not _asks_by_name(facts.port.text):
         return
     pipeline = facts.report.upstream.module.replace(".", "/") + ".py"
     derived = list(facts.port.derived_from) if facts.port is not None else []

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.upstream import locate
+from scaffold.upstream.locate import locate_version
 
 if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec
@@ -39,7 +39,7 @@ def origin_of(spec: IntegrationSpec) -> UpstreamSource:
             f"the denoiser was ported {version or 'from an unknown version'}, a version that cannot be fetched",
             hint="give --vllm-omni VERSION|WHEEL|DIR instead of --spec",
         )
-    source = locate(version)
+    source = locate_version(version)
     refuse_other_code(spec, source, "--vllm-omni, and without --spec")
     return source
 

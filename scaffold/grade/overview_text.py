@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 MEANS = {
-    COMPLETE: "non_diffusers: rendered whole",
-    UNPROVEN: "non_diffusers: rendered whole; `verify --level rollout` has to show it, or verl-omni lacks something",
-    PARTIAL: "non_diffusers: rendered with places to write",
+    COMPLETE: "rendered whole",
+    UNPROVEN: "rendered whole; `verify --level rollout` has to show it, or verl-omni lacks something",
+    PARTIAL: "rendered with places to write",
     REFUSED: "not supported here",
-    DIFFUSERS: "diffusers loads the denoiser: take the guide for diffusers models",
+    DIFFUSERS: "diffusers loads the denoiser, and its steps were not found: nothing is rendered",
     None: "not established",
 }
 UNKNOWN = "?"

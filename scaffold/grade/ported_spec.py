@@ -8,16 +8,17 @@ from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN, launch
-from scaffold.grade.established import FORMULAS, Established
+from scaffold.grade.diffusers_spec import FORM, PROJECTIONS, recording_of
+from scaffold.grade.established import Established
 from scaffold.grade.layout import layouts
-from scaffold.grade.loading import find_loading
+from scaffold.grade.loading import Loading, find_loading
 from scaffold.grade.missing import Missing, find_missing
 from scaffold.grade.needs import find_needs
-from scaffold.grade.noise_levels import noise_levels
 from scaffold.grade.origin import digest
 from scaffold.grade.proof import RUN, agrees, batches_of, is_proven, not_run
 from scaffold.grade.recording import find_recording
 from scaffold.port import Port
+from scaffold.port.result import IMPORTED
 from scaffold.spec.build import SpecBuilder, SpecRequest, sources_of
 from scaffold.spec.model import IntegrationSpec
 from scaffold.spec.sections import cfg, docs, names, prompt, schedule, target, tokens, tool, upstream
@@ -28,7 +29,12 @@ SECTIONS = (tool, target, upstream, tokens, schedule, cfg, prompt, names)
 
 
 def build_ported_spec(
-    request: SpecRequest, port: Port | None, denoiser: tuple[str, str] | None, reason: str, source: UpstreamSource
+    request: SpecRequest,
+    port: Port | None,
+    denoiser: tuple[str, str] | None,
+    reason: str,
+    source: UpstreamSource,
+    loaded: tuple[str, str, str] | None = None,
 ) -> IntegrationSpec:
     """Return the spec of a package with a ported denoiser: the established values, and what a person must write.
 
@@ -40,13 +46,16 @@ def build_ported_spec(
         denoiser: module and class it was ported from.
         reason: why the templates could not compose the package.
         source: the version of vllm-omni.
+        loaded: module, class and attribute of the engine's denoiser, where diffusers loads that of training.
 
     Raises:
         PresetError: a team preset is invalid.
     """
     facts = Established(request.report, port)
-    recording = find_recording(facts, source)
-    loading = find_loading(facts, source)
+    if loaded is None:
+        recording, loading = find_recording(facts, source), find_loading(facts, source)
+    else:
+        recording, loading = recording_of(facts, source), Loading(loaded[2], established=True)
     headers = request.headers or CheckpointHeaders("no checkpoint", (), ())
     origin = "checkpoint headers" if request.headers else headers.source
     builder = SpecBuilder(sources_of(request, headers, origin, headers.configs))
@@ -61,11 +70,14 @@ def build_ported_spec(
     builder.fill("recipe", partial(launch.recipe, facts=facts, weights=weights, size=size))
     builder.fill("lora", partial(launch.lora, port=port, reached=loading.held))
     builder.fill_with(docs)
-    missing = find_missing(facts, request.names.model, recording, loading)
+    missing = find_missing(facts, request.names.model, recording, loading) if loaded is None else []
     missing += find_needs(facts, request.names.model, sections, source)
     if not request.profile.lora_hook:  # without the hook the package refuses LoRA
         missing = [entry for entry in missing if entry.key != "lora_sync"]
     ported = _port(port, denoiser, source)
+    if loaded is not None:
+        ported |= {"form": FORM, "module": loaded[0], "class": loaded[1]}
+        sections["lora"] |= {"targets": list(PROJECTIONS)}
     if port is not None and port.own:
         known = {name: facts.value(f"detail.model.{name}") for name in ("output", "first", "tokenizer")}
         ported |= {"own": True, **known}
@@ -74,11 +86,14 @@ def build_ported_spec(
         ported |= batches_of(request)
     sections["port"] = ported
     sections["guidance"] = _guidance(facts, request.profile.sent, request.preset.value("cfg", "defaults") or {})
-    sections["prediction"] = {"sign": facts.sign}
-    sections["levels"] = noise_levels(facts)
-    established = sections["levels"]["kind"] is not None
-    known = {key: sections["schedule"].get(key) for key in ("steps", "shift", "direction")}
-    sections["schedule"] = {"established": established, **known}
+    if loaded is not None:  # no formula is rendered: what no request can set is the pipeline's own
+        asked = sections["upstream"].get("guidance") or []
+        settings = {name: value for name, value in sections["guidance"]["defaults"].items() if name in asked}
+        sections["guidance"] |= {"defaults": settings}
+    read = sections["schedule"]
+    sections["schedule"] = {key: read.get(key) for key in ("steps", "shift", "direction")}
+    if "solver" in read:
+        sections["schedule"]["solver"] = read["solver"]
     sections["checkpoint"] = _checkpoint(facts)
     if weights is not None:
         sections["checkpoint"]["bytes"] = weights
@@ -90,6 +105,8 @@ def build_ported_spec(
         builder.provenance["names.tokenizer"] = "layout of the released checkpoint"
     sections["loading"] = loading.section()
     sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
+    if loaded is not None and (left_out := request.preset.value("inputs", "left_out")):
+        sections["inputs"]["left_out"] = list(left_out)
     sections["recording"] = recording.section()
     for name in ("media", "deploy", "lora"):
         sections[name] = sections.pop(name)  # placed later in the file, after the sections that describe the package
@@ -118,7 +135,12 @@ def _grade(
     left = [entry for entry in missing if entry not in theirs]
     if left:
         entries = [_entry(entry, request) for entry in left]
-        return {"value": PARTIAL, "reason": _left(left) if port["entry"] else reason, "missing": entries, **needed}
+        return {
+            "value": PARTIAL,
+            "reason": _left(left) if port["entry"] or not reason else reason,
+            "missing": entries,
+            **needed,
+        }
     if theirs:
         lacks = "; ".join(_short(entry) for entry in theirs)
         said = f"nothing is left to write in the package, but verl-omni {request.profile.name} does not carry {lacks}"
@@ -195,66 +217,39 @@ def _port(port: Port | None, denoiser: tuple[str, str] | None, source: UpstreamS
         "context_module": port.context_module or None,
         "state": [{"owner": k.owner, "name": k.name, "first": k.first} for k in port.state if k.first is not None],
         "fused": [{"owner": f.owner, "name": f.name, "parts": list(f.parts)} for f in port.fused],
-        **({"left_out": left_out} if (left_out := _left_out(port)) else {}),
+        **imported(port),
     }
 
 
-def _left_out(port: Port) -> list[str]:
-    """Return a line for each kind of code that runs only in inference, with its places."""
-    places: dict[str, dict[str, list[str]]] = {}
-    for gap in port.gaps:
-        if gap.left_out is not None:
-            places.setdefault(gap.left_out, {}).setdefault(gap.file, []).append(str(gap.line))
-    return [
-        f"{kind}: {'; '.join(f'{file}:{_listed(lines)}' for file, lines in files.items())}"
-        for kind, files in places.items()
-    ]
-
-
-def _listed(lines: list[str]) -> str:
-    return ", ".join(dict.fromkeys(lines))
+def imported(port: Port) -> dict[str, Any]:
+    """The form of a package that imports its denoiser, and the files that it executes, each with its SHA-256."""
+    return {"form": IMPORTED, "executed": [{"file": file, "digest": digest} for file, digest in port.executed]}
 
 
 def _guidance(facts: Established, sent: Mapping[str, float], recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Formula, names and defaults, overridden by the recipe's; unknown values are None.
+    """What the source says of guidance, for people, and the settings that the rollout gives to the pipeline.
 
-    ``filled`` are scales that every request carries, asked for or not; the launch script sets them, too.
+    The rollout carries how the branches are combined, so nothing here is computed with. ``filled`` are scales that
+    every request carries, asked for or not; the launch script sets them, too.
     """
-    formula, kind = facts.value("detail.cfg.formula"), facts.guidance_kind
-    scales = facts.value("answers.cfg.scales") or {}
-    defaults = dict(scales)
-    others: list[dict[str, Any]] = []
-    scale = next(iter(scales)) if len(scales) == 1 else None
-    expression = FORMULAS[formula].format(scale=f"guidance[{scale!r}]") if formula in FORMULAS and scale else None
-    fewest: dict[str, Any] = {}
-    unconditional, neutral = 1, 0.0 if formula == "c+s(c-u)" else 1.0
-    if kind == "packed":
-        packed = facts.value("detail.cfg.parameters")
-        defaults = {entry["name"]: entry["default"] for entry in packed} if packed else defaults
-    elif kind == "written":
-        found = facts.value("detail.cfg.combination")
-        defaults = {entry["name"]: entry["default"] for entry in found["settings"]}
-        others = [{"name": e["name"], "others": e["others"]} for e in found["settings"] if e["others"]]
-        expression, scale = found["text"], found["settings"][0]["name"]
-        unconditional, neutral = found["unconditional"], found["neutral"]
-        fewest = {key: found[key] for key in ("fewest", "above") if key in found}
-    defaults = {name: recipe.get(name, value) for name, value in defaults.items()}
-    defaults = {name: value for name, value in defaults.items() if value is not None}
-    aliases = {entry["name"]: [entry["name"], *entry["others"]] for entry in others}
+    formula, branches = facts.value("detail.cfg.formula"), facts.value("answers.cfg.branches")
+    packed = facts.value("detail.cfg.parameters") if facts.packed else None
+    found = {e["name"]: e["default"] for e in packed} if packed else dict(facts.value("answers.cfg.scales") or {})
+    found = {**found, **recipe} if branches != 1 else {}
+    known = facts.value("detail.cfg.others") or {}
+    others = {name: names for name, names in known.items() if name in found}
+    asked_later = {name for names in others.values() for name in names}
+    defaults = {name: value for name, value in found.items() if value is not None and name not in asked_later}
     filled = [
-        {"name": name, "scale": scale} for scale in defaults for name in aliases.get(scale, [scale]) if name in sent
+        {"name": name, "scale": scale} for scale in defaults for name in (scale, *others.get(scale, ())) if name in sent
     ]
+    carried = [entry["scale"] for entry in filled]
     return {
-        "kind": kind,
-        "established": kind is not None,
-        "branches": facts.value("answers.cfg.branches"),
+        "branches": branches,
         "formula": formula,
-        "expression": expression if kind in ("written", "pair") else None,
-        "unconditional": unconditional,
-        **fewest,
-        "neutral": neutral,
-        "scale": scale,
-        "others": others,
+        "neutral": 0.0 if formula == "c+s(c-u)" else 1.0,
+        "scale": next(iter([*carried, *defaults]), None),
+        "others": [{"name": name, "others": names} for name, names in others.items() if name in defaults],
         "defaults": defaults,
         **({"filled": filled} if filled else {}),
     }

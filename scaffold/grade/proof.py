@@ -12,6 +12,7 @@ import tomli
 from scaffold.files.reading import read_text
 from scaffold.files.resources import presets_root
 from scaffold.grade.origin import digest
+from scaffold.render.names import model_name
 from scaffold.target import default_profile
 
 if TYPE_CHECKING:
@@ -44,6 +45,20 @@ def _key(request: SpecRequest) -> str:
     """Return the name under which a pipeline is recorded: its registry key, and the task unless it is the default."""
     key = str(request.report.value("detail.pipeline.registry_key"))
     return key if request.report.task is None else f"{key} {request.report.task}"
+
+
+def name_of(proven: str) -> str:
+    """Return the MODEL that a proven pipeline is rendered as; it tells the task, so that reports do.
+
+    A package of verl-omni may be imported by others of its own, so none of ours has its name.
+
+    Args:
+        proven: as in ``proven.toml``: registry key and task.
+    """
+    pipeline, _, task = proven.partition(" ")
+    model = model_name(pipeline)
+    model = f"{model}_taped" if f"{model}_flow_grpo" in default_profile().sketch["registry"]["packages"] else model
+    return f"{model}_{task}" if task else model
 
 
 def digest_of_code(source: UpstreamSource, modules: Iterable[str], ported: Iterable[str] = ()) -> str:

@@ -28,6 +28,7 @@ class Recording:
         attribute: its name.
         differences: whether the loop passes each step the difference of the noise levels, and holds no scheduler that
             knows it.
+        sign: of the velocity in what the loop gives such a step.
         single: whether the latents of a step have no batch dimension.
         ported: ``method``, ``text``, ``names`` and ``location`` of the method; for an update also the values of
             `scaffold.grade.replaced_update`.
@@ -37,6 +38,7 @@ class Recording:
     kind: str | None = None
     attribute: str | None = None
     differences: bool = False
+    sign: int | None = None
     single: bool = False
     ported: dict[str, Any] | None = None
     calls: bool = False
@@ -44,7 +46,7 @@ class Recording:
 
     def section(self) -> dict[str, Any]:
         """Return the values of the spec's section ``recording``."""
-        names = ("kind", "attribute", "differences", "single", "ported")
+        names = ("kind", "attribute", "differences", "sign", "single", "ported")
         return {name: getattr(self, name) for name in names}
 
 
@@ -64,9 +66,8 @@ def find_recording(facts: Established, source: UpstreamSource | None = None) -> 
     arguments = set(facts.value("answers.scheduler.arguments") or ())
     if _told_differences(facts, arguments):
         attribute = facts.value("detail.scheduler.attribute")
-        return Recording(
-            ATTRIBUTE, attribute, differences=True, single=facts.value("detail.scheduler.sample_rank") == 2
-        )
+        single = facts.value("detail.scheduler.sample_rank") == 2
+        return Recording(ATTRIBUTE, attribute, differences=True, sign=facts.sign, single=single)
     if NEEDED <= arguments <= TAKEN:
         name = facts.value("detail.scheduler.attribute")
         if name is not None:

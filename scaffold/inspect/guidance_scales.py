@@ -16,11 +16,28 @@ Scales = dict[str, tuple[object, Evidence | None]]
 def find_scales(found: list[Guidance]) -> Scales:
     """Each scale of the combinations under its setting's name."""
     scales: Scales = {}
-    for guidance in found:
+    chains = _chains(found)
+    for guidance, chain in zip(found, chains, strict=True):
         for param in named_scales(guidance.scale):
-            default = effective(guidance.scale, param)
-            scales.setdefault(param.key.rpartition(".")[2], (default, param.at))
+            if (name := _name(param)) in chain:
+                scales.setdefault(name, (effective(guidance.scale, param), param.at))
     return scales
+
+
+def other_names(found: list[Guidance]) -> dict[str, list[str]]:
+    """Of each scale that is taken from several settings, those asked behind the first, in order."""
+    return {chain[0]: chain[1:] for chain in _chains(found) if len(chain) > 1}
+
+
+def _chains(found: list[Guidance]) -> list[list[str]]:
+    """The settings that each scale is taken from, one before the other; a scale of its own is behind no other."""
+    chains = [list(dict.fromkeys(map(_name, named_scales(guidance.scale)))) for guidance in found]
+    firsts = {chain[0] for chain in chains if chain}
+    return [[*chain[:1], *(name for name in chain[1:] if name not in firsts)] for chain in chains]
+
+
+def _name(param: Param) -> str:
+    return param.key.rpartition(".")[2]
 
 
 def named_scales(scale: Value) -> list[Param]:

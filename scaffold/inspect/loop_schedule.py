@@ -101,7 +101,6 @@ def _of_grid(vector: Value, grid: Call) -> dict[str, Fact]:
     if first is not None and last is not None and first != last:
         direction = "descending" if first > last else "ascending"
         facts["answers.scheduler.direction"] = fact(direction, [grid.at, vector.at], sure)
-        facts["detail.schedule.grid"] = fact([float(start), float(end)], [grid.at], sure)
     shift = _shift(vector, grid, ascending=first is not None and last is not None and first < last)
     facts["answers.scheduler.shift"] = shift
     asked = [n for n in walk(vector, stop={id(grid)}) if isinstance(n, Param) and n.root == "extra_args"]

@@ -16,8 +16,8 @@ SCHEMA = 1
 ANSWERS = "answers."
 EDIT = "edit"
 """The task of a request that brings images to make another one of; without a task it brings words alone."""
-# Of a request that brings images: arguments of the denoiser that they reach, and how predictions are combined.
-CONDITIONS, GUIDED = "answers.edit.conditions", "answers.edit.guidance"
+# Of a request that brings images: arguments of the denoiser that they reach.
+CONDITIONS = "answers.edit.conditions"
 PREFIX = "detail.edit.prefix"
 """What stands in a decoder's cache before the loop of such a request."""
 # Which weight files are loaded, and what stands for all that a checkpoint has.

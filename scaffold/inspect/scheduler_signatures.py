@@ -1,6 +1,6 @@
-"""Parameters of the schedulers of diffusers, read from wheels: writes ``known_schedulers/signatures.json``.
+"""Parameters of the schedulers of diffusers, read from wheels: writes ``scheduler_signatures.json``.
 
-    python -m scaffold.inspect.scheduler_signatures 0.38.0 0.40.0 > scaffold/inspect/known_schedulers/signatures.json
+    python -m scaffold.inspect.scheduler_signatures 0.38.0 0.40.0 > scaffold/inspect/scheduler_signatures.json
 
 Give the releases that versions of vllm-omni pin: what is not the same in all of them is left out.
 """

@@ -256,10 +256,8 @@ def _summary(report: Report, options: Sequence[str], asked: str | None) -> Rende
 
 def _next(report: Report, options: Sequence[str], asked: str | None) -> str:
     pipeline, path = asked or report.upstream.pipeline, report.verdict["path"]
-    if path == "non_diffusers":
+    if path != "refused":
         task = f" --task {report.task}" if report.task is not None else ""
         given = "".join(f" {shlex.quote(option)}" for option in options)
         return f"`omni-scaffold new MODEL --pipeline {pipeline}{task}{given} --verl-omni CHECKOUT --dry-run`"
-    if path == "diffusers":
-        return "follow verl-omni's guide for diffusers models, docs/contributing/integrating_a_diffusion_model.md"
     return "nothing here; the verdict says why `new` does not render this pipeline"

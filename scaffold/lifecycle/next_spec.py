@@ -20,7 +20,7 @@ from scaffold.terminal.progress import step
 from scaffold.upstream import locate
 from scaffold.upstream.builds import base_of
 from scaffold.upstream.identity import identified
-from scaffold.upstream.locate import NEWEST
+from scaffold.upstream.locate import NEWEST, locate_version
 from scaffold.upstream.own_pipeline import beside_again
 from scaffold.upstream.versions import is_older
 
@@ -156,8 +156,18 @@ def successor(spec: IntegrationSpec, selector: str | None) -> UpstreamSource:
     """
     recorded = recorded_version(spec)
     if not is_beside(spec) or recorded is None:
-        return locate(selector or recorded)
-    return identified(beside_again(locate(selector or base_of(recorded)), pipeline_of(spec), locate(recorded)))
+        return located(selector, recorded)
+    base = located(selector, base_of(recorded))
+    return identified(beside_again(base, pipeline_of(spec), locate_version(recorded)))
+
+
+def located(selector: str | None, recorded: str | None) -> UpstreamSource:
+    """Return what the command line names, which may be a folder, else the version that a record names.
+
+    Raises:
+        ScaffoldError: it cannot be had.
+    """
+    return locate_version(recorded) if selector is None and recorded is not None else locate(selector)
 
 
 def is_beside(spec: IntegrationSpec) -> bool:
@@ -177,7 +187,7 @@ def recorded_source(spec: IntegrationSpec, base: str | None = None) -> UpstreamS
             f"the package was rendered from a folder without a version ({spec.value('upstream.version')})",
             hint="name that source with --from VERSION|WHEEL|DIR",
         )
-    source = locate(base or recorded)
+    source = located(base, recorded)
     refuse_other_code(spec, source, "--from")
     return source
 

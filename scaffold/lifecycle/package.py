@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.files.layout import LAYOUTS, PIPELINES, Layout, layout_at, layout_of
 from scaffold.files.reading import expanded
 from scaffold.new import package_path, record_paths
 from scaffold.new.recorded import from_here, recorded_runtime
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec, StoredSpec
     from scaffold.target import Checkout, ContractProfile
 
-PIPELINES = "verl_omni/pipelines"
 REGISTRY = f"{PIPELINES}/__init__.py"
 # Values needed to find a package in its tree and to undo its edits.
 NEEDED = ("names.model", "names.package", "names.prefix", "target.profile", "upstream.version")
@@ -70,7 +70,9 @@ class ScaffoldedPackage:
                 folder.
         """
         folder = _find(_named(given))
-        root = folder.parents[2]
+        place = layout_at(folder)
+        assert place is not None
+        root = place.root(folder)
         shown = _shown(Path(given), folder)
         stored = read_spec(folder / SPEC_NAME, inside=root, shown=shown)
         spec = stored.spec
@@ -83,6 +85,12 @@ class ScaffoldedPackage:
                 hint="give the folder its name back; `new MODEL` renders under another name",
             )
         _require_names(spec, shown)
+        if layout_of(spec.sections.get("target")) is not place:
+            written = layout_of(spec.sections.get("target")).packages
+            raise ScaffoldError(
+                f"{shown} was written for a package in {written}/, and stands in {place.packages}/",
+                hint="`omni-scaffold move PACKAGE --out DIR` takes a package out of a checkout",
+            )
         team = team_for(root, preset, packaged=packaged)
         package = cls(root, stored, Checkout.open(root) if (root / REGISTRY).is_file() else None, team)
         known = package.own_paths
@@ -100,6 +108,11 @@ class ScaffoldedPackage:
         return self.stored.spec
 
     @property
+    def layout(self) -> Layout:
+        """Where the parts of its tree lie."""
+        return layout_of(self.spec.sections.get("target"))
+
+    @property
     def path(self) -> str:
         """The package's folder, relative to the root."""
         return package_path(self.spec)
@@ -108,7 +121,7 @@ class ScaffoldedPackage:
     def own_paths(self) -> frozenset[str]:
         """Every path the templates render for a package of this name; the list in a spec is not trusted."""
         names = self.spec.sections["names"]
-        return template_paths(str(names["model"]), str(names["package"]))
+        return template_paths(str(names["model"]), str(names["package"]), layout=self.layout)
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -144,7 +157,7 @@ class ScaffoldedPackage:
         seen: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in target.items() if key in own
         }
-        return replace(profile, **seen)
+        return replace(profile, **seen).placed(self.layout, seen.get("runtime"))
 
     def edits(self) -> tuple[FileEdit, ...]:
         """Return the edits of the target's own files that ``new`` made for the recorded files.
@@ -171,9 +184,15 @@ def recover_around(given: str | Path, *, dry: bool = False) -> None:
     """
     path = _real(_named(given))
     for candidate in (path, *path.parents):
-        if (candidate / PIPELINES).is_dir():
+        if any((candidate / layout.packages).is_dir() for layout in LAYOUTS.values()):
             recover_aloud(candidate, dry=dry)
             return
+
+
+def specs_below(root: Path) -> Iterator[Path]:
+    """Yield the ``scaffold.toml`` of each package of a tree."""
+    for layout in LAYOUTS.values():
+        yield from root.glob(f"{layout.packages}/*/{SPEC_NAME}")
 
 
 def _require_names(spec: IntegrationSpec, shown: str) -> None:
@@ -213,17 +232,18 @@ def _shown(given: Path, folder: Path) -> str:
 def _find(given: Path) -> Path:
     """Return the absolute folder of the given package."""
     path = _real(given)
-    found = (
-        [path] if (path / SPEC_NAME).is_file() else sorted(p.parent for p in path.glob(f"{PIPELINES}/*/{SPEC_NAME}"))
-    )
+    found = [path] if (path / SPEC_NAME).is_file() else sorted(place.parent for place in specs_below(path))
     if len(found) > 1:
         names = ", ".join(folder.relative_to(path).as_posix() for folder in found)
         raise ScaffoldError(f"{given} holds several packages: {names}", hint="name one of them")
     if not path.exists():
-        raise ScaffoldError(f"no such folder here: {given}", hint=f"name one that is there, {PIPELINES}/<package>")
+        raise ScaffoldError(
+            f"no such folder here: {given}", hint=f"name one that is there, {PIPELINES}/<package> or src/<package>"
+        )
     if not found:
-        hint = f"name the folder of a package that `new` wrote, {PIPELINES}/<package>"
+        hint = f"name the folder of a package that `new` wrote, {PIPELINES}/<package> or src/<package>"
         raise ScaffoldError(f"{given} holds no {SPEC_NAME}", hint=hint)
-    if found[0].parent.as_posix().endswith(f"/{PIPELINES}"):
+    if layout_at(found[0]) is not None:
         return found[0]
-    raise ScaffoldError(f"{given} is not below {PIPELINES}/", hint="a package is updated and removed in its tree")
+    below = " or ".join(f"{layout.packages}/" for layout in LAYOUTS.values())
+    raise ScaffoldError(f"{given} is not below {below}", hint="a package is updated and removed in its tree")

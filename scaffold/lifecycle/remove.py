@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
-from scaffold.new.recorded import packages_with_runtime
+from scaffold.new.recorded import used_by_others
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.edits import needs_file
 from scaffold.plan.folder import Folder
@@ -19,7 +19,6 @@ from scaffold.plan.rewire import rewired
 from scaffold.plan.sketch import patch
 from scaffold.plan.state import FileState
 from scaffold.render.runtime import FOLDER as RUNTIME
-from scaffold.render.runtime import is_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,8 +98,8 @@ def plan_remove(given: str | Path, *, force: bool = False, keep_edited: bool = F
         raise ScaffoldError("--force and --keep-edited exclude each other", hint="say what becomes of edited files")
     recover_around(given, dry=dry)
     package = ScaffoldedPackage.open(given)
-    used = {name for name, _ in packages_with_runtime(package.root)} - {package.path.rpartition("/")[2]}
-    files = {path: digest for path, digest in package.files.items() if not (used and is_runtime(path))}
+    used = used_by_others(package.root, package.path.rpartition("/")[2])
+    files = {path: digest for path, digest in package.files.items() if path not in used}
     recorded = {**files, package.spec_path: "", package.lock_path: ""}
     there = states(package.root, [*recorded, PATCH])
     changes, kept = [], []

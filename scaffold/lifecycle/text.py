@@ -45,7 +45,8 @@ def _updated(result: UpdateResult, written: tuple[str, ...] | None) -> str:
         return "nothing to do: the package is in this state already"
     merged = f", {len(result.merge.merged)} of them merged with your edits" if result.merge.merged else ""
     package = result.package
-    patch = "" if package.checkout is not None else "; in a checkout that has the older patch, compare both"
+    patched = package.checkout is None and not package.layout.external
+    patch = "; in a checkout that has the older patch, compare both" if patched else ""
     there = shlex.quote(package.from_here)
     then = f"next: `omni-scaffold check {there}`, then `omni-scaffold verify {there}`"
     return f"updated {len(written)} files{merged}{patch}; {then}"
@@ -65,7 +66,7 @@ def print_removal(removal: Removal, *, written: tuple[str, ...] | None) -> None:
 
 
 def _after_removal(removal: Removal) -> str:
-    if removal.package.checkout is not None:
+    if removal.package.checkout is not None or removal.package.layout.external:
         return "next: look at `git status` and commit it"
     return "next: where verl_omni.patch was applied, undo it with `git apply --reverse`"
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold import __version__
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.grade import is_ported
+from scaffold.grade.ported_spec import imported
 from scaffold.grade.rendering import ported_again
 from scaffold.lifecycle.base import Bases
 from scaffold.lifecycle.changed_values import ChangedValue, changed_values
@@ -16,21 +18,23 @@ from scaffold.lifecycle.derive import derive
 from scaffold.lifecycle.drift.names import Names
 from scaffold.lifecycle.drift.surface import surface_changes
 from scaffold.lifecycle.drift.uses import uses
+from scaffold.lifecycle.formulas import without_formulas
 from scaffold.lifecycle.merge_files import FileMerge, merge_files, unresolved
-from scaffold.lifecycle.next_spec import edited_spec, pipeline_of, read, recorded_source, upstream_spec
+from scaffold.lifecycle.next_spec import NextSpec, edited_spec, pipeline_of, read, recorded_source, upstream_spec
 from scaffold.lifecycle.overrides import require_overrides
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
 from scaffold.new import render_files, render_package, uncommitted_notes
+from scaffold.new.recorded import used_by_others, without_local
 from scaffold.plan import wiring_edits
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.edits import needs_file
-from scaffold.plan.line_ends import as_there
+from scaffold.plan.line_ends import as_there, plain
 from scaffold.plan.output import PATCH, states
 from scaffold.plan.plan import Plan
 from scaffold.plan.rewire import rewired
 from scaffold.plan.sketch import patch as sketched
 from scaffold.plan.state import FileState
-from scaffold.render.runtime import refuse_newer
+from scaffold.render.runtime import is_runtime, refuse_newer
 from scaffold.spec.rewrite import rewrite
 from scaffold.terminal.progress import step
 
@@ -114,6 +118,38 @@ class UpdateResult:
         )
 
 
+def _refuse_edited_text(package: ScaffoldedPackage) -> None:
+    """Leave a package alone in whose text of a denoiser a person has edited.
+
+    Raises:
+        ConflictError: there are such edits.
+    """
+    if not _holds_text(package.spec):
+        return
+    path = f"{package.path}/{package.spec.value('names.model')}_denoiser.py"
+    there = states(package.root, [path])[path]
+    if there is not None and path in package.files and there.content_sha256 != package.files[path]:
+        raise ConflictError(
+            f"{path} holds the denoiser's text and is edited here: the package is left as it is; nothing was written",
+            hint="vllm-omni's own class is imported now: take the edits out, then `update` does that",
+        )
+
+
+def _holds_text(spec: IntegrationSpec) -> bool:
+    """Whether a package was rendered with the text of its denoiser, as older ones were."""
+    return is_ported(spec) and bool(spec.value("port.entry")) and spec.value("port.form") in (None, "ported")
+
+
+def _importing(package: ScaffoldedPackage, found: NextSpec, port: Port) -> NextSpec:
+    """Have a package import its denoiser, and say so where it held the text of one."""
+    sections = {**found.spec.sections, "port": {**found.spec.sections["port"], **imported(port)}}
+    notes = found.notes
+    if _holds_text(package.spec):
+        path = f"{package.path}/{found.spec.value('names.model')}_denoiser.py"
+        notes = (*notes, f"{path} held the text of the denoiser: it imports vllm-omni's own class now")
+    return replace(found, spec=replace(found.spec, sections=sections), notes=notes)
+
+
 def plan_update(request: UpdateRequest) -> UpdateResult:
     """Plan an update; nothing is written.
 
@@ -133,6 +169,7 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     notes: list[str] = []
     package = ScaffoldedPackage.open(request.package, preset=request.preset, packaged=request.packaged)
     _refuse_unresolved(package)
+    _refuse_edited_text(package)
     if not request.force:
         _refuse_newer(package)
         refuse_newer(package.root)
@@ -149,18 +186,25 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
             allowed=request.allow_version_mismatch,
         )
     )
-    notes += found.notes
     with step("rendering"):
         root = package.root if package.checkout is not None else None
         port = found.port
         if port is None and is_ported(found.spec) and found.spec.value("port.entry"):
             port = ported_again(found.spec)
+        if port is not None:
+            found = _importing(package, found, port)
+        notes += found.notes
         files, spec = render_package(found.spec, notes, root, port)
     own, lock = (FileState.of(files.pop(path)) for path in (package.spec_path, package.lock_path))
     values = _changed_values(package, spec, files, port, notes)
-    new = {path: FileState.of(file) for path, file in files.items()}
-    recorded = dict(package.files)
+    kept = without_local(files, package.root, notes)
+    new = {path: FileState.of(file) for path, file in kept.items()}
+    used = used_by_others(package.root, package.path.rpartition("/")[2])
+    used |= files.keys() - kept.keys()
+    recorded = {path: digest for path, digest in package.files.items() if path in new or path not in used}
     there = states(package.root, [*recorded, *new, package.spec_path, package.lock_path, PATCH])
+    recorded, told = without_formulas(package, recorded, there, new)
+    notes += told
 
     def derived() -> Graded:
         source = recorded_source(package.spec, request.base)
@@ -174,6 +218,7 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     )
     with step("merging"):
         merge = merge_files(recorded, there, new, bases, labels=labels, force=request.force)
+    notes += _runtime_notes(recorded, there, merge)
     own = _spec_state(package, spec, own, force=request.force)
     changes = list(merge.changes)
     for path, state in ((package.spec_path, own), (package.lock_path, lock)):
@@ -193,6 +238,18 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     if package.checkout is not None:
         notes += uncommitted_notes(plan)
     return UpdateResult(package, spec, plan, merge, tuple(notes), values)
+
+
+def _runtime_notes(
+    recorded: Mapping[str, str], there: Mapping[str, FileState | None], merge: FileMerge
+) -> Iterator[str]:
+    """Yield what becomes of each file of the runtime that was edited since it was rendered."""
+    changed = {change.path for change in merge.changes if change.action != "same"}
+    for path, digest in recorded.items():
+        state = plain(there.get(path))
+        if is_runtime(path) and state is not None and state.content_sha256 != digest:
+            what = "the new one is merged into it" if path in changed else "kept as it is"
+            yield f"{path} was edited: {what}; LOCAL in its __init__.py names a version of your own"
 
 
 def _changed_values(

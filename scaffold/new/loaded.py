@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaffold.checkpoint import read_checkpoint
+from scaffold.checkpoint.layout import other_form
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import MisfitError, ScaffoldError
+from scaffold.files.layout import PROJECT
 from scaffold.grade.layout import layouts
 from scaffold.verify.loading.run import load_headers, missing_libraries
 from scaffold.verify.loading.text import finding_lines
@@ -46,7 +48,7 @@ def loaded(files: Mapping[str, RenderedFile], package: str, pipeline: str, check
         return f"not known: {here}; {shown} compares it with the package where they are"
     with tempfile.TemporaryDirectory(prefix="omni-scaffold-new-") as folder:
         for path, file in files.items():
-            if path.startswith("verl_omni/") and file.link_to is None:
+            if path.startswith(("verl_omni/", f"{PROJECT.packages}/")) and file.link_to is None:
                 place = Path(folder, path)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_text(file.content, encoding="utf-8")
@@ -65,6 +67,8 @@ def loaded(files: Mapping[str, RenderedFile], package: str, pipeline: str, check
             source, line, more = proof.source, finding_lines(proof)[0], len(proof.findings) - 1
             strange = None if proof.tensors else _stranger(proof.names, pipeline)
             line = f"{strange}; {line}" if strange else line
+    form = other_form(read_checkpoint(checkpoint))
+    line = f"{form}; {line}" if form else line
     also = f" (and {more} more findings)" if more else ""
     raise MisfitError(
         f"{source} is not a checkpoint of this pipeline as it is: {line.rstrip('.')}{also}",

@@ -40,6 +40,24 @@ def own_package_notes(root: Path, spec: IntegrationSpec, profile: ContractProfil
     return [_note(package, entries, spec, profile) for package, entries in found if entries]
 
 
+def released_note(spec: IntegrationSpec, profile: ContractProfile) -> list[str]:
+    """Return a line that names the release's own packages for the pipeline, where no checkout is at hand to look at."""
+    key = str(spec.value("upstream.registry_key"))
+    names = profile.own_packages.get(key, ())
+    if not names:
+        return []
+    several = "packages" if len(names) > 1 else "a package"
+    way = (
+        "noise levels and guidance are those of the rollout, not formulas of the package"
+        if spec.ported
+        else "training composes the model from the released weights"
+    )
+    return [
+        f"verl-omni {profile.name} has {several} of its own for {key}: {', '.join(names)}; what is rendered does"
+        f" otherwise: {way}; --verl-omni CHECKOUT compares both"
+    ]
+
+
 def _registered(package: Package, spec: IntegrationSpec) -> list[Registration]:
     module, name = str(spec.value("upstream.module")), str(spec.value("upstream.class"))
     top, architecture = f"{module.partition('.')[0]}.", spec.value("names.architecture")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scaffold.errors import ScaffoldError
 from scaffold.files.digest import sha256_hex
 from scaffold.grade import is_ported
-from scaffold.grade.rendering import ported_text, scheduler_text, validate_ported
+from scaffold.grade.rendering import ported_text, validate_ported
 from scaffold.new.recorded import record_paths, recorded_spec
 from scaffold.plan.folder import Folder
 from scaffold.remap import KeyMap
@@ -59,7 +59,7 @@ def _render_written(spec: IntegrationSpec, notes: list[str], port: Port | None =
     context = spec.context()
     if is_ported(spec):
         validate_ported(spec)
-        context["ported"] = {"source": ported_text(spec, port), "scheduler": scheduler_text(spec, port)}
+        context["ported"] = {"source": ported_text(spec, port)}
     else:
         validate(spec)
         rules = spec.value("checkpoint.rules")

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 from scaffold.checkpoint import read_checkpoint
 from scaffold.errors import ScaffoldError
 from scaffold.files.git import uncommitted
+from scaffold.files.layout import BESIDE, CHECKOUT, PROJECT
 from scaffold.files.reading import expanded
 from scaffold.grade import grade_of, specify
+from scaffold.grade.diffusers_spec import is_loaded
 from scaffold.inspect import inspect_pipeline
 from scaffold.inspect.report import LATER
 from scaffold.new.loaded import loaded, weight_file_notes
-from scaffold.new.own_packages import own_package_notes
+from scaffold.new.own_packages import own_package_notes, released_note
 from scaffold.new.package import render_package
-from scaffold.new.recipe_options import RecipeOptions, with_options
-from scaffold.new.recorded import dated_as_there, from_here, keep_own, known_digests, package_path
+from scaffold.new.place import with_place
+from scaffold.new.recipe_options import RecipeOptions, with_options, with_reward_found
+from scaffold.new.recorded import dated_as_there, from_here, keep_own, known_digests, package_path, without_local
 from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_flags, refuse_values
 from scaffold.new.version_match import other_pin, with_pin
@@ -112,12 +115,14 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
         found = _from_spec(request.spec, request, names, place, notes)
     else:
         found = _inspected(request, names, place, notes)
-    spec = with_options(found.spec, choose(found.spec) if choose is not None else request.recipe)
+    placed = with_place(found.spec, place.profile)
+    recipe = choose(placed) if choose is not None else request.recipe
+    spec = with_options(placed, with_reward_found(recipe, place.root))
     if request.date is None and request.spec is None:
         spec = dated_as_there(spec, place.root)
     with step("rendering"):
         files, spec = render_package(with_pin(spec, found.pin), notes, place.checkout_root, found.port)
-    plan = keep_own(_plan(request, place, files, spec), spec, request)
+    plan = keep_own(_plan(request, place, files, spec, notes), spec, request)
     filled = None
     if request.checkpoint is not None:
         with step("loading the checkpoint's headers"):
@@ -126,6 +131,8 @@ def plan_new(request: NewRequest, choose: Callable[[IntegrationSpec], RecipeOpti
     if place.checkout is not None:
         notes += own_package_notes(place.root, spec, place.profile)
         notes += uncommitted_notes(plan)
+    else:
+        notes += released_note(spec, place.profile)
     return NewResult(spec, plan, found.report, tuple(notes), filled, request.checkpoint)
 
 
@@ -153,16 +160,21 @@ def _place(request: NewRequest, notes: list[str]) -> _Place:
             hint = "give --out DIR or --verl-omni CHECKOUT, or run this inside of a checkout"
             raise ScaffoldError("say where the integration goes", hint=hint)
         checkout_path = str(above.root)
+    if checkout_path is not None and request.patch:
+        raise ScaffoldError("--patch goes with --out", hint="a checkout is edited in place")
+    if request.out is not None and not request.patch and request.runtime == BESIDE:
+        raise ScaffoldError("--runtime beside goes with a checkout", hint="a project depends on the installed runtime")
     if checkout_path is not None and request.profile is not None:
         raise ScaffoldError("--profile goes with --out", hint="a checkout says itself which release it is")
     recover_aloud(expanded(checkout_path or request.out or "."), dry=request.dry)
     if checkout_path is None:
         profile = profile_by_name(request.profile) if request.profile is not None else default_profile()
-        place = _Place(expanded(request.out or "."), profile, None)
+        layout = CHECKOUT if request.patch else PROJECT
+        place = _Place(expanded(request.out or "."), profile.placed(layout, request.runtime), None)
     else:
         checkout = Checkout.open(checkout_path)
         notes += checkout.notes
-        place = _Place(expanded(checkout.root), checkout.profile, checkout)
+        place = _Place(expanded(checkout.root), checkout.profile.placed(CHECKOUT, request.runtime), checkout)
     refuse_newer(place.root)
     return place
 
@@ -211,6 +223,8 @@ def _inspected(request: NewRequest, names: Names, place: _Place, notes: list[str
     refuse(report)
     notes += weight_file_notes(report, headers) if headers is not None else []
     graded = specify(SpecRequest(report, names, profile, headers, request.date, team), source)
+    if is_loaded(report):
+        notes.append(f"{report.verdict['reason']}: no denoiser is ported, training has diffusers' own class")
     later = report.fact(LATER).value
     notes += [f"{later}: where diffusers loads the checkpoint, its path is the easier one"] if later else []
     return _Found(graded.spec, pin, report, graded.port)
@@ -220,12 +234,15 @@ def _allowed_pin(request: NewRequest, place: _Place, version: str | None, notes:
     return other_pin(place.checkout, version, allowed=request.allow_version_mismatch, notes=notes)
 
 
-def _plan(request: NewRequest, place: _Place, files: dict[str, RenderedFile], spec: IntegrationSpec) -> Plan:
+def _plan(
+    request: NewRequest, place: _Place, files: dict[str, RenderedFile], spec: IntegrationSpec, notes: list[str]
+) -> Plan:
     edits = wiring_edits(files, spec.context())
     if place.checkout is None:
         profile = profile_by_name(str(spec.value("target.profile")))
         return plan_output(files, edits, request.out or ".", profile=profile, force=request.force)
     known = known_digests(place.root, spec)
+    files = without_local(files, place.root, notes)
     return plan_checkout(files, edits, place.checkout.root, known=known, force=request.force)
 
 

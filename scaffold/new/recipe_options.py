@@ -6,9 +6,14 @@ import json
 import math
 import re
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scaffold.algorithms import ALGORITHMS
 from scaffold.errors import ScaffoldError
+from scaffold.files.reading import expanded, read_text
+from scaffold.source.bindings import bound_names
 from scaffold.spec.ranges import fitting
 
 if TYPE_CHECKING:
@@ -22,13 +27,14 @@ _FUNCTION = re.compile(r"(?P<file>(?:[^:\s]|pkg://)+):(?P<name>[A-Za-z_]\w*)", r
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """The values of ``--reward``, ``--gpus``, ``--lora-rank``, ``--resolution`` and ``--guidance``."""
+    """The values of ``--reward``, ``--gpus``, ``--lora-rank``, ``--resolution``, ``--guidance`` and ``--algorithm``."""
 
     reward: str | None = None
     gpus: int | None = None
     lora_rank: int | None = None
     resolution: str | None = None
     guidance: tuple[str, ...] = ()
+    algorithm: tuple[str, ...] = ()
 
     @property
     def given(self) -> dict[str, Any]:
@@ -48,6 +54,7 @@ def with_options(spec: IntegrationSpec, options: RecipeOptions) -> IntegrationSp
     """
     found = _reward(spec, options.reward) | _gpus(spec, options.gpus) | _guidance(spec, options.guidance)
     found |= _lora(spec, options.lora_rank) | _resolution(spec, options.resolution)
+    found |= _algorithms(spec, options.algorithm, lora=options.lora_rank)
     sections = {name: dict(values) for name, values in spec.sections.items()}
     provenance = dict(spec.provenance)
     for name, (value, flag) in found.items():
@@ -77,6 +84,60 @@ def _reward(spec: IntegrationSpec, given: str | None) -> Values:
         hint = "give ocr, pickscore, or FILE:FUNCTION such as rewards/mine.py:compute_score"
         raise ScaffoldError(f"--reward {given} is none that is known", hint=hint)
     return {"recipe.reward_file": (path, "--reward"), "recipe.reward_function": (name, "--reward")}
+
+
+def with_reward_found(options: RecipeOptions, root: Path) -> RecipeOptions:
+    """Look up the file and the function of ``--reward``, in the tree that is written and then in the current folder.
+
+    Args:
+        options: of the command line.
+        root: of the tree, from which the launch script names the file.
+
+    Returns:
+        The options, with the whole path of a file that does not lie in the tree.
+
+    Raises:
+        ScaffoldError: there is no such file, or no such function in it.
+    """
+    function = _FUNCTION.fullmatch(options.reward or "")
+    if function is None or "://" in function["file"]:
+        return options
+    given, name = function["file"], function["name"]
+    found = next((place for place in (root / expanded(given), Path.cwd() / expanded(given)) if place.is_file()), None)
+    if found is None:
+        hint = f"it is looked for in {root} and here; of an installed module give pkg://MODULE:FUNCTION"
+        raise ScaffoldError(f"--reward {options.reward}: there is no file {given}", hint=hint)
+    try:
+        names = bound_names(read_text(found))
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise ScaffoldError(f"--reward {options.reward}: {found} is no Python: {error}") from None
+    if name not in names and "*" not in names:
+        close = get_close_matches(name, names, 1)
+        near = f"did you mean {close[0]}?" if close else None
+        raise ScaffoldError(f"--reward {options.reward}: {given} has no {name}", hint=near)
+    if (root / expanded(given)).is_file():
+        return options
+    whole = found.resolve()
+    path = whole.relative_to(root.resolve()) if whole.is_relative_to(root.resolve()) else whole
+    return replace(options, reward=f"{path}:{name}")
+
+
+def _algorithms(spec: IntegrationSpec, given: tuple[str, ...], lora: int | None) -> Values:
+    """Return the algorithms, each once, in the order given; ``lora`` is the rank that is asked for."""
+    rank = 0 if spec.value("lora.sync") == "none" else spec.value("lora.rank") if lora is None else lora
+    for name in given:
+        if name not in ALGORITHMS:
+            close = get_close_matches(name, ALGORITHMS, 1)
+            near = f" (did you mean {close[0]}?)" if close else ""
+            raise ScaffoldError(f"--algorithm {name} is none that is known{near}", hint=f"give {', '.join(ALGORITHMS)}")
+        if ALGORITHMS[name].training is not None and not spec.value("inputs.recorded"):
+            raise ScaffoldError(
+                f"--algorithm {name} rests on calls of the denoiser that a rollout records; {_pipeline(spec)} has none",
+                hint=f"give {', '.join(other for other, found in ALGORITHMS.items() if found.training is None)}",
+            )
+        if ALGORITHMS[name].training is not None and not rank:
+            raise ScaffoldError(f"--algorithm {name} keeps the old policy as an adapter: it needs LoRA")
+    return {"recipe.algorithms": (list(dict.fromkeys(given)), "--algorithm")} if given else {}
 
 
 def _gpus(spec: IntegrationSpec, given: int | None) -> Values:

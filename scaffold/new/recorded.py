@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
 from scaffold.files.digest import sha256_hex
+from scaffold.files.layout import layout_of
 from scaffold.plan.line_ends import plain
 from scaffold.plan.output import states
-from scaffold.render.runtime import is_runtime, runtime_files
+from scaffold.render.runtime import FOLDER, is_runtime, local_version_of, runtime_files
 from scaffold.spec import read_spec
 from scaffold.spec.derived import comparable, digest
 from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
@@ -19,6 +20,7 @@ from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
 if TYPE_CHECKING:
     from scaffold.new.request import NewRequest
     from scaffold.plan import Plan
+    from scaffold.render import RenderedFile
     from scaffold.spec import IntegrationSpec, StoredSpec
 
 
@@ -28,7 +30,7 @@ _NOBODYS = ("tool.", "target.", "upstream.version", "upstream.checkout_pin")
 
 def package_path(spec: IntegrationSpec) -> str:
     """Return the folder of the rendered package, relative to the repository's root."""
-    return f"verl_omni/pipelines/{spec.value('names.package')}"
+    return layout_of(spec.sections.get("target")).package_folder(str(spec.value("names.package")))
 
 
 def from_here(root: Path, path: str) -> str:
@@ -86,6 +88,21 @@ def packages_with_runtime(root: Path) -> Iterator[tuple[str, Mapping[str, str]]]
         shared = {name: digest for name, digest in files.items() if is_runtime(name)}
         if shared:
             yield path.parent.name, shared
+
+
+def without_local(files: Mapping[str, RenderedFile], root: Path, notes: list[str]) -> dict[str, RenderedFile]:
+    """Return the files without those of the runtime where the tree has a local version of it, which stays."""
+    local = local_version_of(root / FOLDER)
+    if local is None:
+        return dict(files)
+    mine = [path for path in files if is_runtime(path) and (root / path).is_file()]
+    notes += [f"{FOLDER} is the local version {local}: its {len(mine)} files stay as they are"] if mine else []
+    return {path: file for path, file in files.items() if path not in mine}
+
+
+def used_by_others(root: Path, package: str) -> frozenset[str]:
+    """Return the files of the runtime beside a package that other packages of its tree reach."""
+    return frozenset(path for name, files in packages_with_runtime(root) if name != package for path in files)
 
 
 def keep_own(plan: Plan, spec: IntegrationSpec, request: NewRequest) -> Plan:

@@ -24,6 +24,8 @@ class NewRequest:
     vllm_omni: str | None = None
     verl_omni: str | None = None
     out: str | None = None
+    patch: bool = False
+    runtime: str | None = None
     profile: str | None = None
     spec: Path | None = None
     date: str | None = None

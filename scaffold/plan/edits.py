@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from scaffold.errors import ScaffoldError
+from scaffold.files.layout import layout_of
 from scaffold.plan.hooks import RegistryEdit
 from scaffold.plan.models_page import ModelsPageEdit
 from scaffold.plan.runner import RunnerEdit
@@ -122,13 +123,15 @@ def wiring_edits(files: Mapping[str, RenderedFile], context: Mapping[str, Any]) 
 
     The package goes into the registry, each end-to-end script into the smoke runner, each linked example page into the
     index of the documentation. A package that runs is added to the groups of smoke tests, a complete one to the page of
-    models.
+    models. A project of its own needs none of these.
 
     Args:
         files: what was rendered.
         context: the spec's sections ``names``, ``target``, ``grade``, ``media``, ``recipe`` and ``upstream``.
     """
     names, target = context["names"], context["target"]
+    if layout_of(target).external:
+        return ()
     edits: list[FileEdit] = [RegistryEdit(names["package"])]
     runner = target.get("smoke_runner")
     for path, file in sorted(files.items()):
@@ -141,8 +144,10 @@ def wiring_edits(files: Mapping[str, RenderedFile], context: Mapping[str, Any]) 
     runs = scripts and grade.get("value") in ("complete", "unproven") and not grade.get("refuses")
     if runs and target.get("smoke_groups"):
         # The group's own patterns already match the scripts' names.
-        tests = [path for path in sorted(files) if path.startswith(E2E_SCRIPTS) and not path.endswith(".sh")]
-        edits.append(SmokeGroupEdit(target["smoke_groups"], (*tests, f"{EXAMPLES}{names['model']}/**")))
+        smoke = tuple(path for path in sorted(files) if path.startswith(E2E_SCRIPTS))
+        tests = [path for path in smoke if not path.endswith(".sh")]
+        patterns = (*tests, f"{EXAMPLES}{names['model']}/**")
+        edits.append(SmokeGroupEdit(target["smoke_groups"], patterns, smoke))
     heading = HEADINGS.get(context.get("media", {}).get("kind") or "image")
     if runs and grade["value"] == "complete" and heading and target.get("models_page"):
         edits.append(_models_entry(target["models_page"], heading, scripts, context))

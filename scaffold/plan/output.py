@@ -32,7 +32,7 @@ def plan_output(
     profile: ContractProfile | None = None,
     force: bool = False,
 ) -> Plan:
-    """Plan ``--out``: the rendered tree and ``verl_omni.patch`` with the edits for the profile's release.
+    """Plan ``--out``: the rendered tree and, of a tree for a checkout, ``verl_omni.patch`` for the profile's release.
 
     The folder may be missing, empty, or hold this very output; other content is a conflict with exit code 2.
 

@@ -1,87 +1,37 @@
-"""A denoiser ported: what it needs of vllm-omni's source as one module of plain torch."""
+"""A denoiser of vllm-omni's: how a package imports it, and all that is known of it, read from the source."""
 
 from __future__ import annotations
 
 import ast
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import read_text
 from scaffold.limits.collector import collector_off
+from scaffold.port.building import NAME as BUILDER
 from scaffold.port.building import Building, Unbuilt, building_of
 from scaffold.port.building_calls import without_file_checks
-from scaffold.port.checkpointed import CALLED, checkpoint_layers
-from scaffold.port.constant_tables import NAME, constant_tables
-from scaffold.port.engine import LOADER, NEVER, Engine, is_dataclass
-from scaffold.port.folding import fold
-from scaffold.port.kept_state import kept_state
+from scaffold.port.closure import Closure, is_dataclass
+from scaffold.port.constant_tables import constant_tables
+from scaffold.port.context_arguments import context_arguments
+from scaffold.port.glue import Glue
+from scaffold.port.kept_state import KeptState, kept_state
 from scaffold.port.layer_lists import made_by_number
-from scaffold.port.module_text import module_text
 from scaffold.port.names import Defined, resolve
-from scaffold.port.own_model import OwnModel, own_model
+from scaffold.port.own_model import own_model
+from scaffold.port.recomputed import recomputed
 from scaffold.port.result import Kept, Port
 from scaffold.port.stacked import Row
-from scaffold.port.supports import support_names
 from scaffold.render.formats.python import LEFT_OUT, RULES, SETTINGS, WIDTH, run_ruff
 from scaffold.render.long_lines import break_long_lines
 from scaffold.scratch import scratch_folder
 from scaffold.source.modules import ModuleGraph
-from scaffold.source.syntax import is_docstring, lineage, walk_tree
+from scaffold.source.syntax import lineage, walk_tree
 
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
-
-
-# Values that are computed in float32 for a while: they go back to the dtype in which they came.
-
-_WIDE, _LITERAL = "torch.float32", "torch.bfloat16"
-
-
-def restore_precision(text: str) -> str:
-    """Return a port whose functions give an argument its own dtype back, where upstream names the engine's.
-
-    ``x = turn(x.to(torch.float32)); x = x.to(torch.bfloat16)`` is that where the engine computes in bfloat16; a module
-    that is trained or compared in another dtype would mix two.
-    """
-    edits: list[tuple[int, int, int, str]] = []  # line, bytes of it, what stands there instead
-    added: list[tuple[int, int, str]] = []
-    for function in walk_tree(ast.parse(text)):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        for argument in (*function.args.args, *function.args.kwonlyargs):
-            name = argument.arg
-            found = [node for node in walk_tree(function) if isinstance(node, ast.Call) and _casts(node, _WIDE)]
-            widened = any(ast.unparse(node.func) == f"{name}.to" for node in found)
-            literals = [literal for node in walk_tree(function) if (literal := _given_back(node, name)) is not None]
-            if not widened or not literals:
-                continue
-            edits += [(n.lineno, n.col_offset, n.end_col_offset or n.col_offset, f"{name}_dtype") for n in literals]
-            first = next(line for line in function.body if not is_docstring(line))
-            added.append((first.lineno, first.col_offset, f"{name}_dtype = {name}.dtype"))
-    lines = [line.encode() for line in text.splitlines()]
-    for line, start, end, put in sorted(edits, reverse=True):
-        lines[line - 1] = lines[line - 1][:start] + put.encode() + lines[line - 1][end:]
-    for line, indent, put in sorted(added, reverse=True):
-        lines.insert(line - 1, b" " * indent + put.encode())
-    return b"\n".join(lines).decode() + "\n" if edits else text
-
-
-def _casts(node: ast.Call, dtype: str) -> bool:
-    return len(node.args) == 1 and not node.keywords and ast.unparse(node.args[0]) == dtype
-
-
-def _given_back(node: ast.AST, name: str) -> ast.expr | None:
-    """The dtype in ``name = ….to(torch.bfloat16)``, made of ``name`` itself."""
-    if not isinstance(node, ast.Assign) or ast.unparse(node.targets[0]) != name or not isinstance(node.value, ast.Call):
-        return None
-    call = node.value
-    own = any(isinstance(inner, ast.Name) and inner.id == name for inner in walk_tree(call))
-    narrows = isinstance(call.func, ast.Attribute) and call.func.attr == "to" and _casts(call, _LITERAL)
-    return call.args[0] if own and narrows else None
-
 
 _FATAL = frozenset({"F821", "F822", "F823", "F811", "invalid-syntax", None})
 
@@ -118,6 +68,10 @@ def finish(text: str) -> str:
     return finished
 
 
+# Parameters of constructors that say nothing about a denoiser in plain torch.
+ENGINES_OWN = ("quant_config", "prefix")
+
+
 # Syntax trees are many small objects, which go as a whole.
 @collector_off()
 def port_denoiser(
@@ -132,180 +86,130 @@ def port_denoiser(
     settings: Mapping[str, Any] | None = None,
     constants: Mapping[str, object] | None = None,
 ) -> Port:
-    """Return the class and all that it needs as one module of plain torch.
+    """Return what is known of a class, and the module that imports it.
 
     Args:
         source: the version of vllm-omni to read; nothing of it is imported.
         module: dotted name of the module that has the class.
         name: the class.
         stacked: rows ``(parameter, part, shard)`` of the pipeline's loader, used where the denoiser's own has none.
-        extra_methods: names of methods to keep beside those that ``forward`` leads to.
-        kept: where the pipeline keeps the denoiser: how it is built and how it takes weights is taken over then, as
-            far as all of it has a counterpart.
+        extra_methods: names of methods that are called beside ``forward``.
+        kept: where the pipeline keeps the denoiser: how it is built is taken over then, as far as all of it is known.
         method: the one that predicts, where that is known; it must be among ``extra_methods`` if it is not ``forward``.
         settings: of the engine's table of a model's own settings, those that the package fixes; None where it fixes
             none.
         constants: given where the class is the pipeline itself, which is its own model: arguments of the method that
-            always have one plain value. The class is cut down to what the method needs then.
+            always have one plain value. It is built without what the method does not need then.
 
     Raises:
-        ScaffoldError: there is no such class, or the port is not a valid module.
+        ScaffoldError: there is no such class, or the module would have a defect.
     """
     graph = ModuleGraph(source)
     origin = resolve(graph, module, name)
     if not isinstance(origin, Defined) or graph.find(origin.module) is None:
         raise ScaffoldError(f"{module} in vllm-omni {source.label} has no class {name}")
     own = own_model(graph, origin, method, constants) if constants is not None else None
-    request = _Request(
-        graph, source.version or source.label, origin, tuple(stacked), frozenset(extra_methods), method, own
-    )
     building, unbuilt = None, None
     if own is not None:
         building = Building(own.builder, origin.module, streamed=True) if own.builder else None
     elif kept is not None:
         found = building_of(graph, Defined(kept.module, kept.name), kept.attribute, origin, settings)
         building, unbuilt = (found, None) if isinstance(found, Building) else (None, found)
-    streams = building is not None and building.streamed
-    run = request.run(building, building is not None and (building.streamed or building.handed))
-    if building is not None and not run.loads:
-        building, run = None, request.run(None, False)
-        unbuilt = Unbuilt("", f"{name} has no loader, and modules inside of it have")
-    if run.engine.gaps and run.builder:
-        # What is missing may be missing of these alone: they are left out then.
-        bare = request.run(None, False)
-        if set(run.engine.gaps) - set(bare.engine.gaps):
-            run = bare
+    closure = Closure(graph, origin, extra_methods, stacked, own)
+    loader = closure.loader()
+    if building is not None and own is None and not _is_loaded(closure, building):
+        building, unbuilt = None, Unbuilt("", f"{name} has no loader, and modules inside of it have")
+    predicts = closure.method(method)
+    context = context_arguments(*predicts) if predicts is not None else None
+    inputs = _parameters(closure.tree, closure.names[origin], method)
     tables = None
-    if own is None and kept is not None and building is not None and run.builder and not run.engine.gaps:
-        tables = constant_tables(graph, kept, origin, _arguments(run.engine, origin, method))
-        if tables is not None:
-            more = request.run(building, building.streamed or building.handed, (kept.module, tables))
-            run, tables = (run, None) if more.engine.gaps else (more, tables)
-    engine = run.engine
-    files = tuple(sorted({engine.files.info(key.module).file for key in engine.order}))
-    used = {run.builder, NAME, method, LOADER, *extra_methods, *support_names()}
-    whole = fold(module_text(engine, _header(engine, origin, files)), engine.order[origin], used, engine.answered)
-    checkpointed = checkpoint_layers(restore_precision(whole))
-    text = finish(checkpointed.text if building is None else without_file_checks(checkpointed.text))
-    tree = ast.parse(text)
-    entry = engine.order[origin]
-    classes = tuple(
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.ClassDef) and node.name in {engine.order[key] for key in engine.ported}
+    if own is None and kept is not None and building is not None:
+        tables = constant_tables(graph, kept, origin, inputs)
+    state = kept_state(closure.source, closure.classes)
+    glue = _glue(graph, closure, kept, tables, state, building)
+    if glue.unknown and building is not None:
+        unbuilt = Unbuilt("", f"`{glue.unknown[0]}` is the engine's and has no counterpart")
+        building, tables = None, None
+        glue = _glue(graph, closure, kept, tables, state, building)
+    text = finish(
+        without_file_checks(glue.text(source.version or source.label, context.fields if context is not None else None))
     )
+    executed = glue.files()
+    loads = building is not None and (building.streamed or building.handed)
+    loads = loads and (closure.inner_loader() if own is not None else loader is not None)
+    streams = building is not None and building.streamed
     return Port(
-        source=text,
-        entry=entry,
-        classes=classes,
-        # Classes of ours stand for parts of one layer of the engine's.
-        layer_classes=(*(n for n in layer_classes(tree) if n in classes), *([CALLED] if checkpointed.called else [])),
-        gaps=tuple(engine.gaps[key] for key in sorted(engine.gaps)),
-        derived_from=files,
-        fused=tuple(engine.fused[key] for key in sorted(engine.fused)),
-        assumptions=tuple(engine.assumptions[key] for key in sorted(engine.assumptions)),
-        parameters=_parameters(tree, entry, "__init__"),
-        inputs=_parameters(tree, entry, method),
+        text=text,
+        source=closure.source,
+        entry=origin.name,
+        classes=closure.classes,
+        layer_classes=tuple(n for n in layer_classes(closure.tree) if n in closure.classes),
+        gaps=closure.gaps,
+        derived_from=tuple(sorted({*closure.files, *glue.carried, *executed})),
+        fused=closure.fused,
+        assumptions=closure.assumptions(method if context is not None else ""),
+        parameters=tuple(
+            n for n in _parameters(closure.tree, closure.names[origin], "__init__") if n not in ENGINES_OWN
+        ),
+        inputs=(*inputs, *(context.fields.values() if context is not None else ())),
         method=method,
-        context=tuple(engine.context.fields.items()) if engine.context is not None else (),
-        context_module=engine.context.module if engine.context is not None else "",
-        state=kept_state(text, classes),
-        checkpointed=checkpointed.layers,
+        context=tuple(context.fields.items()) if context is not None else (),
+        context_module=context.module if context is not None else "",
+        state=state,
+        executed=tuple(executed.items()),
+        checkpointed=tuple(n for n in recomputed(closure.tree) if n in closure.classes),
         kept=kept,
-        builder=run.builder,
+        builder=BUILDER if building is not None else "",
         unbuilt=(unbuilt.at, unbuilt.why) if unbuilt is not None else None,
-        streamed=streams and bool(run.builder),
-        handed=building is not None and building.handed and bool(run.builder),
-        reads=building is not None and building.reads and bool(run.builder),
-        file=building is not None and building.file and bool(run.builder),
-        constant=_asks_nothing(tree, run.builder),
-        shared=hands_modules_on(tree),
-        structures=holds_tensors(tree),
+        streamed=streams,
+        handed=building is not None and building.handed,
+        reads=building is not None and building.reads,
+        file=building is not None and building.file,
+        constant=building is not None and _asks_nothing(building),
+        shared=hands_modules_on(closure.tree),
+        structures=holds_tensors(closure.tree, closure.classes),
         tables=tables is not None,
-        loader=bool(engine.loaders),
+        loader=loads,
         own=own is not None,
-        loader_lines=tuple(_lines(engine, key) for key in engine.loaders),
+        loader_lines=(loader,) if loader is not None else (),
     )
 
 
-def _asks_nothing(tree: ast.Module, builder: str) -> bool:
+def _glue(
+    graph: ModuleGraph,
+    closure: Closure,
+    kept: Kept | None,
+    tables: str | None,
+    state: Sequence[KeptState],
+    building: Building | None,
+) -> Glue:
+    """Put the module together."""
+    glue = Glue(graph, closure.entry)
+    for owner in dict.fromkeys(entry.owner for entry in state if entry.first is not None):
+        glue.name(closure.origins[owner])
+    if tables is not None and kept is not None:
+        glue.add(kept.module, tables)
+    if building is not None:
+        glue.add(building.module, building.text)
+    return glue
+
+
+def _asks_nothing(building: Building) -> bool:
     """Whether the function that builds the denoiser leaves the configuration that it is given alone."""
-    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == builder]
-    return bool(found) and not any(
-        isinstance(inner, ast.Name) and inner.id in {argument.arg for argument in node.args.args}
-        for node in found
-        for inner in ast.walk(node)
-    )
+    function = ast.parse(building.text).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    given = {argument.arg for argument in function.args.args}
+    return not any(isinstance(inner, ast.Name) and inner.id in given for inner in walk_tree(function))
 
 
-@dataclass(frozen=True)
-class _Run:
-    engine: Engine
-    builder: str = ""
-    loads: bool = True
-
-
-@dataclass(frozen=True)
-class _Request:
-    """One denoiser, ported with or without how it is built and loaded."""
-
-    graph: ModuleGraph
-    version: str
-    origin: Defined
-    stacked: tuple[Row, ...]
-    extra_methods: frozenset[str]
-    method: str
-    own: OwnModel | None = None
-
-    def run(self, building: Building | None, loads: bool, *functions: tuple[str, str]) -> _Run:
-        """Port it with functions beside it, each given as the module whose names it sees and its text."""
-        engine = Engine(self.graph, self.version, list(self.stacked))
-        engine.attributes |= self.extra_methods - NEVER
-        engine.predicts = self.origin, self.method
-        if self.own is not None:
-            engine.files.replace(self.origin.module, self.own.tree)
-            engine.keep_loaders = loads
-        elif loads:
-            engine.keep_loader(self.origin)
-        entries = [self.origin, *(Defined(module, engine.files.add(module, text)) for module, text in functions)]
-        if building is not None:
-            entries.append(Defined(building.module, engine.files.add(building.module, building.text)))
-        engine.run(*entries)
-        if building is None:
-            return _Run(engine)
-        loaded = self.own is not None or _is_loaded(engine, building)
-        return _Run(engine, engine.order[entries[-1]], loaded)
-
-
-def _is_loaded(engine: Engine, building: Building) -> bool:
-    """Tell whether the port has what puts the weights into the denoiser.
+def _is_loaded(closure: Closure, building: Building) -> bool:
+    """Tell whether the weights go the way that the building says.
 
     Without a loader of its own, names are parameters; the engine would ask modules inside of it for theirs.
     """
-    if engine.loaders or not (building.handed or building.streamed):
+    if closure.loader() is not None or not (building.handed or building.streamed):
         return True
-    inner = any(LOADER in entry.methods for key, entry in engine.classes.items() if key in engine.ported)
-    return building.streamed and not inner
-
-
-def _arguments(engine: Engine, key: Defined, method: str) -> list[str]:
-    """Names of the arguments of a method of the class's own."""
-    found = engine.classes[key].methods.get(method)
-    return [argument.arg for argument in (*found[1].args.args, *found[1].args.kwonlyargs)] if found else []
-
-
-def _lines(engine: Engine, key: Defined) -> tuple[str, int, int]:
-    _, twin = engine.classes[key].methods[LOADER]
-    return engine.files.info(key.module).file, twin.lineno, twin.end_lineno or twin.lineno
-
-
-def _header(engine: Engine, origin: Defined, files: Sequence[str]) -> str:
-    lines = "\n".join(f"- {file}" for file in files)
-    return (
-        f"{engine.order[origin]} of vllm-omni {engine.version} in plain torch.\n\n"
-        f"Derived from these files of vllm-omni {engine.version} (Apache-2.0), for one device and for training: "
-        f"parallel and fused\nlayers are plain ones, code that only serves inference is left out.\n\n{lines}\n"
-    )
+    return building.streamed and not closure.inner_loader()
 
 
 def layer_classes(tree: ast.Module) -> tuple[str, ...]:
@@ -323,9 +227,9 @@ def layer_classes(tree: ast.Module) -> tuple[str, ...]:
     return tuple(name for name, owner in listed.items() if owner not in listed)
 
 
-def holds_tensors(tree: ast.Module) -> bool:
+def holds_tensors(tree: ast.Module, names: Sequence[str]) -> bool:
     """Tell whether a dataclass of upstream's has fields that are tensors: wrappers of layers look into such objects."""
-    kinds = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name != "AttentionInputs")
+    kinds = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in names)
     return any(
         isinstance(field, ast.AnnAssign) and "Tensor" in ast.unparse(field.annotation)
         for kind in kinds

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 from scaffold.source.syntax import walk_tree
 
+# What a function of the engine's that makes layers by number is called in a closure.
+MADE = "all_layers"
+
 
 def layer_lists(tree: ast.Module) -> dict[str, tuple[str, ...]]:
     """Return the classes of a text that it puts into lists of modules, by the list's attribute."""
@@ -66,7 +69,7 @@ def outermost(tree: ast.Module, owners: set[str]) -> set[str]:
 
 def made_by_number(node: ast.AST) -> ast.expr | None:
     """Return ``Layer(…)`` of ``all_layers(count, lambda prefix: Layer(…))``, a list; None for anything else."""
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "all_layers" and len(node.args) == 2:
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == MADE and len(node.args) == 2:
         make = node.args[1]
         return make.body if isinstance(make, ast.Lambda) else None
     return None

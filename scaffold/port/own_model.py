@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from scaffold.port.building import NAME, owners_of
 from scaffold.port.building_calls import SOURCES, Maker
-from scaffold.port.headers import WITHOUT
 from scaffold.port.known_branches import decided
 from scaffold.port.names import Defined, Scope, resolve
 from scaffold.port.own_names import assigned_by
@@ -21,6 +20,8 @@ from scaffold.source.syntax import is_docstring, walk_tree
 _OTHER_PARTS = ("_encoder_modules", "_vae_modules")
 _CONFIGURATION, _READERS = "config_class", ("get_config",)
 _AUTO_LOADER = "AutoWeightsLoader"
+# Contexts that mean nothing in training.
+WITHOUT = ("no_grad", "inference_mode", "support_torch_compile", "compile", "set_grad_enabled", "set_forward_context")
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,33 @@ def own_model(graph: ModuleGraph, pipeline: Defined, method: str, constants: Map
     constructor = cut.constructor()
     builds = constructor is not None and _loads_by_names(owners)
     tree.body = [constructor or ast.parse("def __init__(self):\n    super().__init__()").body[0], *cut.methods.values()]
-    builder = ""
-    if builds:
-        builder = (
-            f"def {NAME}({CONFIG}):\n    denoiser = {node.name}({CONFIG})\n    return denoiser, denoiser.{SOURCES}\n"
-        )
-    return OwnModel(ast.fix_missing_locations(tree), builder)
+    ast.fix_missing_locations(tree)
+    builder = _builder(node.name, constructor, cut.skipped) if builds and constructor is not None else ""
+    return OwnModel(tree, builder)
+
+
+def _builder(name: str, constructor: ast.FunctionDef, skipped: Iterable[str]) -> str:
+    """Return the function that makes an object of the class with no more than what is needed."""
+    lines = [line for line in constructor.body if "super()" not in ast.unparse(line)]
+    text = "\n".join(ast.unparse(_Made().visit(copy.deepcopy(line))) for line in lines)
+    text = "\n".join(
+        [
+            "from torch import nn",
+            f"denoiser = {name}.__new__({name})",
+            "nn.Module.__init__(denoiser)",
+            *(f"denoiser.{attribute} = None" for attribute in sorted(skipped)),
+            text,
+            f"return denoiser, denoiser.{SOURCES}",
+        ]
+    )
+    return f"def {NAME}({CONFIG}):\n" + "".join(f"    {line}\n" for line in text.splitlines())
+
+
+class _Made(ast.NodeTransformer):
+    """Gives the object its own name."""
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.copy_location(ast.Name("denoiser", node.ctx), node) if node.id == "self" else node
 
 
 class _Cut:
@@ -72,6 +94,7 @@ class _Cut:
         self.graph, self.owners = graph, owners
         self.methods: dict[str, ast.FunctionDef] = {}
         self.read: set[str] = set()
+        self.skipped: set[str] = set()  # what contexts that mean nothing in training are given
         self.others = frozenset(_declared(owners))
 
     def add(self, name: str, constants: Mapping[str, object]) -> None:
@@ -80,12 +103,12 @@ class _Cut:
         if found is None or name in self.methods:
             return
         node = copy.deepcopy(found[1])
-        used = decided(node, constants, self._returned)
-        if used:
-            node.body = [*_demanded(used), *node.body]
+        if self._asks_configuration(node):
+            self.read.add(CONFIG)  # the imported text asks, also where the answer is known
+        decided(node, constants, self._returned)
         self.methods[name] = node
         node.body = [_LeavesOut(self._reads_others).visit(line) for line in node.body]
-        node.body = [_Scatters().visit(line) for line in node.body]
+        self.skipped |= _attributes(node, skipped=True)
         for attribute in sorted(_attributes(node)):
             self.read.add(attribute)
             self.add(attribute, {})
@@ -99,6 +122,13 @@ class _Cut:
             if found is not None and self._reads_others(found[1], seen | {attribute}):
                 return True
         return False
+
+    def _asks_configuration(self, node: ast.FunctionDef) -> bool:
+        """Tell whether a branch is taken by what the engine's configuration says, also through a method."""
+        tests = (inner.test for inner in walk_tree(node) if isinstance(inner, (ast.If, ast.IfExp)))
+        named = {attribute for test in tests for attribute in _attributes(test)}
+        asked = (self._returned(attribute) for attribute in named)
+        return CONFIG in named or any(CONFIG in _attributes(text) for text in asked if text is not None)
 
     def _returned(self, name: str) -> ast.expr | None:
         """Return what a method of ``self`` is, where it is one expression."""
@@ -154,20 +184,6 @@ class _LeavesOut(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-class _Scatters(ast.NodeTransformer):
-    """What is put into a tensor takes its dtype: autocast may compute one of them in another than the weights'."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "scatter_":
-            for given in (keyword for keyword in node.keywords if keyword.arg == "src"):
-                cast = ast.parse(f"x.to({ast.unparse(node.func.value)}.dtype)", mode="eval").body
-                assert isinstance(cast, ast.Call)
-                assert isinstance(cast.func, ast.Attribute)
-                cast.func.value, given.value = given.value, ast.copy_location(cast, given.value)
-        return node
-
-
 class _KeepsConfig(ast.NodeTransformer):
     """``super().__init__(config)`` of a model of transformers' keeps the configuration."""
 
@@ -195,14 +211,6 @@ class _ReadsConfig(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def _demanded(constants: Mapping[str, object]) -> list[ast.stmt]:
-    """Return a check that a call gives what the method was cut down for."""
-    names, values = ", ".join(constants), ", ".join(map(repr, constants.values()))
-    said = f"{names} must be {values}: what the pipeline gives in no step is left out"
-    text = f"if ({names},) != ({values},):\n    raise ValueError({said!r})"
-    return ast.parse(text).body
-
-
 def _declared(owners: Sequence[Owner]) -> Iterable[str]:
     """Yield the attributes that a pipeline declares as other parts than its model."""
     for owner in owners:
@@ -215,18 +223,18 @@ def _declared(owners: Sequence[Owner]) -> Iterable[str]:
                         yield str(entry.value)
 
 
-def _attributes(node: ast.AST) -> set[str]:
-    """Return what is read of ``self``, but for what contexts that mean nothing here are given."""
-    skipped: set[int] = set()
+def _attributes(node: ast.AST, skipped: bool = False) -> set[str]:
+    """Return what is read of ``self``, but for what contexts that mean nothing here are given, or that alone."""
+    apart: set[int] = set()
     for inner in walk_tree(node):
         if isinstance(inner, ast.With):
             for item in inner.items:
                 if ast.unparse(getattr(item.context_expr, "func", item.context_expr)).rpartition(".")[2] in WITHOUT:
-                    skipped |= {id(part) for part in walk_tree(item.context_expr)}
+                    apart |= {id(part) for part in walk_tree(item.context_expr)}
     return {
         inner.attr
         for inner in walk_tree(node)
-        if isinstance(inner, ast.Attribute) and id(inner) not in skipped and ast.unparse(inner.value) == "self"
+        if isinstance(inner, ast.Attribute) and (id(inner) in apart) is skipped and ast.unparse(inner.value) == "self"
     }
 
 

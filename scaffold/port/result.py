@@ -6,32 +6,25 @@ from dataclasses import dataclass
 
 from scaffold.port.kept_state import KeptState
 
+# The form of a package whose denoiser is upstream's own; an older one may hold the text of one.
+IMPORTED = "imported"
+
 
 @dataclass(frozen=True)
 class Gap:
-    """Code of the pipeline's that was not carried over; the module raises there.
+    """A name of the engine's without a counterpart in plain torch; the module raises where it is called.
 
     Attributes:
         what: what it is.
         file: where it stands.
         line: where it stands.
         version: of vllm-omni.
-        left_out: what it belongs to where that runs in inference alone, such as ``CUDA graphs``: nobody has to port it.
     """
 
     what: str
     file: str
     line: int
     version: str
-    left_out: str | None = None
-
-    @property
-    def message(self) -> str:
-        """The text of the NotImplementedError that stands in its place."""
-        if self.left_out is not None:
-            where = f"{self.file}:{self.line} of vllm-omni {self.version}"
-            return f"{self.what} of {where} is left out: {self.left_out} are for inference"
-        return f"{self.what}: port {self.file}:{self.line} of vllm-omni {self.version}"
 
 
 @dataclass(frozen=True)
@@ -69,11 +62,12 @@ class Kept:
 
 @dataclass(frozen=True)
 class Port:
-    """A denoiser as one module of plain torch.
+    """A denoiser, and how a package imports it.
 
     Attributes:
-        source: text of the module, formatted; it imports nothing of vllm or vllm_omni.
-        entry: name of the denoiser's class in it.
+        text: of the module that imports the denoiser, formatted; it imports nothing of vllm or vllm_omni by itself.
+        source: what the denoiser needs of vllm-omni's source, to be read: linear layers as the checkpoint has them.
+        entry: name of the denoiser's class.
         classes: all classes in it that come from vllm-omni, in the order of the text.
         layer_classes: those that the denoiser holds in lists, for FSDP to wrap.
         gaps: what raises NotImplementedError, by place.
@@ -102,9 +96,10 @@ class Port:
         own: whether the class is the pipeline's own, cut down to what predicts.
         loader_lines: file, first and last line of vllm-omni where that method stands.
         checkpointed: layer classes that are called through ``_checkpointed_call``.
-        scheduler: text of the module of the pipeline's scheduler class, where one is ported beside the denoiser.
+        executed: files that it executes, with the SHA-256 of each.
     """
 
+    text: str
     source: str
     entry: str
     classes: tuple[str, ...]
@@ -130,7 +125,7 @@ class Port:
     loader: bool = False
     own: bool = False
     loader_lines: tuple[tuple[str, int, int], ...] = ()
-    scheduler: str | None = None
+    executed: tuple[tuple[str, str], ...] = ()
     method: str = "forward"
     context: tuple[tuple[str, str], ...] = ()
     context_module: str = ""

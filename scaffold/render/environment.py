@@ -17,6 +17,7 @@ from jinja2 import (
 )
 from jinja2.loaders import split_template_path
 
+from scaffold.algorithms import algorithms, registered
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import read_text
 from scaffold.render.compiled import Compiled
@@ -66,6 +67,7 @@ def environment(sources: Sources) -> Environment:
     env.filters.update({name: keeping_inert(env.filters[name]) for name in KEEPING})
     env.filters.update(filters())
     env.filters["memory_settings"] = memory_settings
+    env.filters |= {"registered": registered, "algorithms": algorithms}
     return env
 
 

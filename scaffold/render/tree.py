@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scaffold.errors import ScaffoldError
-from scaffold.files.resources import templates_root
+from scaffold.files.layout import CHECKOUT, Layout, Move, layout_of, own_runtime
+from scaffold.files.resources import runtime_root, templates_root
 from scaffold.limits.cpu_limit import CpuLimit
 from scaffold.render.names import validate_model
 from scaffold.render.rendered import RenderedFile
-from scaffold.render.runtime import with_runtime
+from scaffold.render.runtime import version_of, with_runtime
 
 SUFFIX = ".jinja"
 LINK_SUFFIX = ".link"
@@ -22,7 +23,11 @@ BLOCKS = "blocks"
 PLACEHOLDERS = ("_package_", "_model_")
 CPU_SECONDS = 30.0
 """Processor time for all templates of a package: many times what the packaged ones take."""
-_KIND = re.compile(r"\.(composed|ported)(?=\.[\w.]+$)")
+_KIND = re.compile(r"\.(composed|ported|diffusers)(?=\.[\w.]+$)")
+# Kinds of packages, each with the kind whose templates it takes where it has none of its own.
+KINDS = {"composed": ("composed",), "ported": ("ported",), "diffusers": ("diffusers", "ported")}
+# Templates that packages of before had a file of, which `update` and `remove` take away.
+RETIRED = {"verl_omni/pipelines/_package_/_model__schedule.py.jinja"}
 
 
 class HasContext(Protocol):
@@ -42,7 +47,8 @@ def render(
 
     Every ``*.jinja`` outside ``blocks/`` gives the file of the same path without the suffix, with ``_package_``
     and ``_model_`` replaced; ``*.link.jinja`` gives a link; what renders to white space is left out.
-    ``NAME.ported.py.jinja`` is for packages whose denoiser is ported, ``NAME.composed.py.jinja`` for the others.
+    ``NAME.ported.py.jinja`` is for packages whose denoiser is ported, ``NAME.composed.py.jinja`` for composed ones;
+    ``NAME.diffusers.py.jinja`` takes the place of the first where diffusers loads the denoiser.
 
     Args:
         spec: the sections of the spec, or an object whose ``context()`` returns them.
@@ -64,26 +70,34 @@ def render(
     env = environment(sources)
     cpu_limit = CpuLimit(CPU_SECONDS, CPU_SECONDS)
     placeholders = _placeholders(context)
+    layout, beside = layout_of(context.get("target")), own_runtime(context.get("target"))
+    move = Move(layout, placeholders["_model_"], placeholders["_package_"], beside=beside)
+    context["place"] = {"external": layout.external, "runtime": version_of(runtime_root()), "beside": beside}
     files: dict[str, RenderedFile] = {}
-    for name in _template_names(root, "ported" if "port" in context else "composed"):
+    for name in _template_names(root, _kinds(context)):
         with cpu_limit.work():
             text = render_template(env, sources, name, context)
         if not text.strip():
             continue
         path, file = _place(name, text, placeholders)
-        file = replace(file, template=sources.shown(name) or name)
+        file = replace(file, template=sources.shown(name) or name, content=move.text(file.content))
+        path = move.path(path)
         if path in files:
             raise ScaffoldError(f"templates {files[path].template} and {name} both give {path}")
         files[path] = file
-    return dict(sorted(with_runtime(finish(files, [] if notes is None else notes)).items()))
+    files = finish(files, [] if notes is None else notes)
+    return dict(sorted((with_runtime(files) if beside else files).items()))
 
 
-def template_paths(model: str, package: str, templates: Path | None = None) -> frozenset[str]:
+def template_paths(
+    model: str, package: str, templates: Path | None = None, layout: Layout = CHECKOUT
+) -> frozenset[str]:
     """Return every path that a package of these names may have a file at, whatever its spec says.
 
     Args:
         model: ``names.model``.
         package: ``names.package``.
+        layout: of its tree.
         templates: folder of templates; the packaged one by default.
 
     Raises:
@@ -91,14 +105,25 @@ def template_paths(model: str, package: str, templates: Path | None = None) -> f
     """
     root = (templates or templates_root()).resolve()
     placeholders = _placeholders({"names": {"model": model, "package": package}})
-    names = {name for kind in ("composed", "ported") for name in _template_names(root, kind)}
-    return frozenset(_path(name, placeholders).removesuffix(LINK_SUFFIX) for name in names)
+    names = {name for kinds in KINDS.values() for name in _template_names(root, kinds)} | RETIRED
+    move = Move(layout, model, package, beside=True)
+    paths = (_path(name, placeholders).removesuffix(LINK_SUFFIX) for name in names)
+    # What lies at the root is a project's; a checkout's own files there are nobody's to take away.
+    return frozenset(move.path(path) for path in paths if layout.external or "/" in path)
 
 
-def _template_names(root: Path, kind: str) -> list[str]:
+def _kinds(context: Mapping[str, Any]) -> tuple[str, ...]:
+    port = context.get("port")
+    return KINDS["composed" if port is None else "diffusers" if port.get("form") == "diffusers" else "ported"]
+
+
+def _template_names(root: Path, kinds: tuple[str, ...]) -> list[str]:
     names = (path.relative_to(root).as_posix() for path in root.rglob(f"*{SUFFIX}") if path.is_file())
-    found = ((name, _KIND.search(name)) for name in names if not name.startswith(f"{BLOCKS}/"))
-    return sorted(name for name, mark in found if mark is None or mark[1] == kind)
+    marked = [(name, _KIND.search(name)) for name in names if not name.startswith(f"{BLOCKS}/")]
+    found = {_KIND.sub("", name): name for name, mark in marked if mark is None}
+    for kind in reversed(kinds):
+        found |= {_KIND.sub("", name): name for name, mark in marked if mark is not None and mark[1] == kind}
+    return sorted(found.values())
 
 
 def _placeholders(context: Mapping[str, Any]) -> dict[str, str]:

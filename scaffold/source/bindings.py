@@ -273,6 +273,23 @@ class LexicalScopes:
         return False
 
 
+def bound_names(text: str) -> set[str]:
+    """Return every name that a module binds somewhere; ``*`` where it imports all of another.
+
+    Raises:
+        SyntaxError: it is no Python.
+    """
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
 def assigned(index: Index, target: ast.AST) -> ast.expr | None:
     """Return the expression of ``target = expression``, also with an annotation or ``:=``; None for anything else."""
     statement = index.parent(target)

@@ -22,6 +22,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "ported": None,
         "constructed": False,
         "pinned": {},
+        "replaced": [],
         "default_seed": None,
         "input_module": None,
         "checkout_pin": None,
@@ -76,7 +77,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     },
     "latents": {"sizes": []},
     "lora": {"placeholder": "unused", "merge": False},
-    "recipe": {"tensor_parallel": 1, "offload": True},
+    "recipe": {"tensor_parallel": 1, "offload": True, "algorithms": ["flow_grpo"]},
     "tiny": {},
     "docs": {"memory": None, "step": None},
     "checkpoint": {

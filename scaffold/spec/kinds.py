@@ -8,12 +8,18 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.version_text import is_version
 
 SHOWN = 60
 
 
 def _text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _version(value: Any) -> bool:
+    # Without a number, a folder is recorded by its name, which nothing looks up.
+    return isinstance(value, str) and (is_version(value) or value.startswith("from "))
 
 
 def _flag(value: Any) -> bool:
@@ -42,6 +48,7 @@ KINDS: Mapping[str, Callable[[Any], bool]] = {
     "a whole number": _whole,
     "a number": _number,
     "a table": _table,
+    "a version": _version,
     "a list of text": _list_of(_text),
     "a list of whole numbers": _list_of(_whole),
     "a list of tables": _list_of(_table),
@@ -56,7 +63,7 @@ PATTERNS: Mapping[str, str] = {
     "names.*": "text",
     "tokens.*": "a table",
     "upstream.step_arguments": "a list of text",
-    "upstream.version": "text",
+    "upstream.version": "a version",
     "upstream.checkout_pin": "text",
     "upstream.module": "text",
     "upstream.class": "text",
@@ -70,6 +77,7 @@ PATTERNS: Mapping[str, str] = {
     "lora.linears": "a list of text",
     "lora.routers": "a list of text",
     "recipe.offload": "true or false",
+    "recipe.algorithms": "a list of text",
     "docs.*": "text",
 }
 
@@ -91,7 +99,7 @@ def require_kinds(sections: Mapping[str, Mapping[str, Any]], source: str) -> Non
 
 @functools.lru_cache(maxsize=1024)
 def _kind_of(section: str, key: str) -> str | None:
-    if section == "recipe" and key != "offload":
+    if section == "recipe" and key not in ("offload", "algorithms"):
         from scaffold.spec.sections.recipe import DEFAULTS
 
         return _kind_like(DEFAULTS[key]) if key in DEFAULTS else None

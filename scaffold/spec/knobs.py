@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scaffold.algorithms import ALGORITHMS
+
 DTYPES = ("bfloat16", "float16", "float32")
 SDE_TYPES = ("sde", "cps", "dance_sde")
 LARGEST_SIDE = 1 << 14
@@ -101,6 +103,10 @@ def _flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _algorithms(value: Any) -> bool:
+    return _names(value) and len(value) == len(set(value)) > 0 and all(name in ALGORITHMS for name in value)
+
+
 def _one_of(*names: str) -> Callable[[Any], bool]:
     return lambda value: value in names
 
@@ -127,6 +133,11 @@ KNOBS: Mapping[str, Knob] = {
         "true: the trainer merges the adapter and pushes all weights; false: the adapter alone is sent",
         _flag,
         "true or false",
+    ),
+    "recipe.algorithms": Knob(
+        "what the adapters are registered for beside flow_grpo; scripts train by the first, or by ALGORITHM",
+        _algorithms,
+        f"a list of {', '.join(ALGORITHMS)}",
     ),
     "recipe.num_inference_steps": Knob(
         "denoising steps of a rollout", _count, "a positive integer", "the script asks for STEPS"

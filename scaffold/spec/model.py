@@ -46,6 +46,12 @@ OPTIONAL = (
     "upstream.checkout_pin",
 )
 
+# Values that templates rest on, whatever has been written in the package since, and what to do instead.
+FIXED = {
+    "grade.missing": "leave it out: what is left to write is what the package's files say, and"
+    " `omni-scaffold check PACKAGE --select OSC140` lists it",
+}
+
 
 def require_keys(own: Mapping[str, Any], recorded: Collection[str], source: str) -> None:
     """Check that every key of ``scaffold.toml`` is one that the tool reads.
@@ -66,7 +72,9 @@ def require_keys(own: Mapping[str, Any], recorded: Collection[str], source: str)
         if section in free:
             continue
         for key in values if isinstance(values, Mapping) else ():
-            if f"{section}.{key}" not in known:
+            if (name := f"{section}.{key}") in FIXED:
+                raise ScaffoldError(f"{source}: {name} is not to be changed", hint=FIXED[name])
+            if name not in known:
                 keys = [name.partition(".")[2] for name in known if name.startswith(f"{section}.")]
                 raise ScaffoldError(f"{source}: [{section}] has no key {key!r}", hint=_near(key, keys))
 

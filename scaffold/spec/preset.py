@@ -29,6 +29,7 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
     "names": {"display": "text", "repository": "text", "folder": "text"},
     "schedule": {"steps": "text", "shift": "a number"},
     "cfg": {"defaults": "a table"},
+    "upstream": {"replaced": "a list of tables"},
     "prompt": {
         "column": "text",
         "strip": "true or false",
@@ -66,6 +67,7 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
         "edit_drop_reasons": "a table",
         "index": "text",
     },
+    "inputs": {"left_out": "a list of text"},
     "lora": {"rank": "a whole number", "alpha": "a whole number"},
     "recipe": {},
     "deploy": {

@@ -52,8 +52,6 @@ def _guidance(spec: IntegrationSpec) -> Wrong:
     settings, known = spec.value(f"{section}.defaults"), spec.value("upstream.guidance")
     if not isinstance(settings, dict):
         return
-    if spec.ported and not spec.value("guidance.established"):
-        return
     roles = ("scale",) if spec.ported else _ROLES
     used = [spec.value(f"{section}.{role}") for role in roles]
     for name in filter(None, used):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from typing import Any, Literal
 import tomli
 
 from scaffold.errors import ScaffoldError
+from scaffold.files.layout import BESIDE, CHECKOUT, INSTALLED, Layout
 from scaffold.files.reading import read_text
 
 FOLDER = Path(__file__).resolve().parent / "profiles"
@@ -59,7 +60,10 @@ class ContractProfile:
             neither found nor ruled out is among them, with the file that was searched.
         pins: other distributions that it pins, and the Python that it wants, as requirements.
         evidence: for each value of the file, by its name there, how it is known (``run`` or ``read``) and from where.
+        own_packages: packages of its own, by the pipeline that they are for.
         sketch: positions and neighbouring lines that a patch made without a checkout needs.
+        layout: name of the layout of the tree that is written; see `scaffold.files.layout`.
+        runtime: ``beside`` the package, or ``installed``.
     """
 
     name: str
@@ -94,7 +98,32 @@ class ContractProfile:
     limits: Mapping[str, str] = field(compare=False)
     pins: Mapping[str, str] = field(compare=False)
     evidence: Mapping[str, str] = field(repr=False, compare=False)
+    own_packages: Mapping[str, tuple[str, ...]] = field(repr=False, compare=False)
     sketch: Mapping[str, Any] = field(repr=False, compare=False)
+    layout: str = CHECKOUT.name
+    runtime: str = BESIDE
+
+    def placed(self, layout: Layout, runtime: str | None = None) -> ContractProfile:
+        """Return the profile of an integration that lies elsewhere.
+
+        Args:
+            layout: of its tree.
+            runtime: ``beside`` the package in a checkout, or ``installed``; a project always has it installed.
+        """
+        if not layout.external:
+            return replace(self, layout=layout.name, runtime=runtime or BESIDE)
+        return replace(
+            self,
+            layout=layout.name,
+            runtime=INSTALLED,
+            example_readme=layout.readme,
+            docs_link=None,
+            docs_index=None,
+            docs_link_check=False,
+            smoke_runner=None,
+            smoke_groups=None,
+            models_page=None,
+        )
 
     def context(self, model: str) -> dict[str, Any]:
         """Return the ``[target]`` section of the spec for a model."""
@@ -117,6 +146,8 @@ class ContractProfile:
             "smoke_runner": self.smoke_runner,
             **({"smoke_groups": self.smoke_groups} if self.smoke_groups else {}),
             **({"models_page": self.models_page} if self.models_page else {}),
+            **({"layout": self.layout} if self.layout != CHECKOUT.name else {}),
+            **({"runtime": self.runtime} if self.runtime != BESIDE else {}),
         }
 
 
@@ -180,5 +211,6 @@ def _read(path: Path) -> ContractProfile:
         limits=dict(data["limits"]),
         pins=dict(data["pins"]),
         evidence=dict(data["evidence"]),
+        own_packages={key: tuple(names) for key, names in data.get("own_packages", {}).items()},
         sketch=data["sketch"],
     )

@@ -6,7 +6,9 @@ text direction, have no width or no UTF-8 encoding are shown as escapes.
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 _ORDER = re.compile(r"##(?=\w*\[)")
 
@@ -28,6 +30,14 @@ def no_command(line: str) -> str:
     """
     line = _ORDER.sub(r"#\\x23", line)
     return line.replace("::", r"\x3a:", 1) if line.lstrip().startswith("::") else line
+
+
+def json_text(answer: Any) -> str:
+    """JSON of several lines, without an end of line, that no CI runner reads as a command: a string may hold one.
+
+    Its lines begin with blanks, braces and quotes alone.
+    """
+    return _ORDER.sub(r"#\\u0023", json.dumps(answer, indent=2))
 
 
 def printable_lines(text: str) -> str:

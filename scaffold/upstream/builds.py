@@ -19,6 +19,7 @@ from scaffold.files.reading import read_text
 from scaffold.upstream.cache import cache_root
 from scaffold.upstream.own_pipeline import JoinedSource
 from scaffold.upstream.source import PACKAGE, FolderSource, UpstreamSource
+from scaffold.version_text import is_version
 
 RECORD = "omni-scaffold.json"
 _OWN = re.compile(r"(?P<base>[^+]+)\+(?P<name>[a-z0-9.]+)\.g[0-9a-f]{8}\Z")
@@ -26,12 +27,12 @@ _OWN = re.compile(r"(?P<base>[^+]+)\+(?P<name>[a-z0-9.]+)\.g[0-9a-f]{8}\Z")
 
 def is_own(version: str | None) -> bool:
     """Whether a version is one of an unreleased build."""
-    return version is not None and _OWN.match(version) is not None
+    return version is not None and is_version(version) and _OWN.match(version) is not None
 
 
 def base_of(version: str) -> str:
     """Return the base version of a build, or the version of a release."""
-    found = _OWN.match(version)
+    found = _OWN.match(version) if is_own(version) else None
     return found["base"] if found is not None else version
 
 

@@ -13,12 +13,12 @@ from scaffold.upstream.builds import is_own, kept
 from scaffold.upstream.fetch import fetch_wheel, stored_digest
 from scaffold.upstream.newest import newest_release
 from scaffold.upstream.source import MAX_FILE_BYTES, PACKAGE, FolderSource, UpstreamSource, WheelSource
+from scaffold.version_text import is_version
 
 DEFAULT_VERSION = "0.27.0rc1"
 DISTRIBUTION = "vllm-omni"
 NEWEST = "newest"
 
-_VERSION = r"v?\d+(\.\d+)*((a|b|rc)\d+)?(\.(post|dev)\d+)*(\+[A-Za-z0-9.]+)?\Z"
 _WHEEL = r"(?P<name>[^-]+)-(?P<version>[^-]+)-.+\.whl\Z"
 
 
@@ -36,8 +36,8 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
     """
     if selector is None:
         if checkout_pin:
-            return _version(checkout_pin)
-        return installed() or _version(DEFAULT_VERSION)
+            return locate_version(checkout_pin)
+        return installed() or locate_version(DEFAULT_VERSION)
     text = selector.strip()
     if not text:
         raise ScaffoldError("the vllm-omni selector is empty", hint="give a version, a wheel or a folder")
@@ -47,23 +47,28 @@ def locate(selector: str | None, *, checkout_pin: str | None = None) -> Upstream
     if path.is_file():
         return _wheel(path, text)
     if text == NEWEST:
-        return _version(newest_release(DISTRIBUTION))
-    if re.match(_VERSION, text):
-        return _version(text)
+        return locate_version(newest_release(DISTRIBUTION))
+    if is_version(text):
+        return locate_version(text)
     kind = "wheel" if text.endswith(".whl") else "version, wheel or folder"
     raise ScaffoldError(f"no such {kind}: {text}", hint="give a version such as " + DEFAULT_VERSION)
 
 
-def _version(version: str) -> UpstreamSource:
+def locate_version(version: str) -> UpstreamSource:
+    """Find the source of a version that somebody else names, a checkout or a record: nothing else is read for it.
+
+    Raises:
+        ScaffoldError: it is no version, or cannot be fetched.
+    """
     if "+" in version:
         if is_own(version):
-            build = kept(version, _version)
+            build = kept(version, locate_version)
             if build is None:
                 why = f"vllm-omni {version} is a build of somebody's own, which this machine has not kept"
                 raise ScaffoldError(why, hint="name its folder or wheel")
             return build
     plain = version.lstrip("v").removeprefix("==").strip()
-    if not re.match(_VERSION, plain):
+    if not is_version(plain):
         raise ScaffoldError(f"{version!r} is not a version", hint="give a version such as " + DEFAULT_VERSION)
     # Imported here, as below: `check` reads local sources and fetches nothing.
 
@@ -82,14 +87,15 @@ def _folder(path: Path, text: str) -> UpstreamSource:
 def _folder_version(path: Path) -> str | None:
     """Return the version the build wrote beside the package, if any."""
     for info in sorted(path.glob("vllm_omni-*.dist-info")):
-        return info.name.removeprefix("vllm_omni-").removesuffix(".dist-info")
+        number = info.name.removeprefix("vllm_omni-").removesuffix(".dist-info")
+        return number if is_version(number) else None
     generated = path / PACKAGE / "_version.py"
     try:
         text = read_text(generated, MAX_FILE_BYTES, inside=path, errors="replace")
     except OSError:
         return None
     found = re.search(r"^(?:__version__ = )?(?:version = )?['\"](\d[^'\"]*)['\"]", text, re.MULTILINE)
-    return found.group(1) if found else None
+    return found.group(1) if found and is_version(found.group(1)) else None
 
 
 def _wheel(path: Path, text: str) -> UpstreamSource:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import expanded
+from scaffold.terminal.progress import announce
 from scaffold.upstream.source import PACKAGE, FolderSource, UpstreamSource
 
 # Packages that a pipeline imports but is never part of.
@@ -83,7 +84,8 @@ def with_own_pipeline(source: UpstreamSource, pipeline: str) -> tuple[UpstreamSo
 
 
 def beside_again(source: UpstreamSource, pipeline: str, kept: UpstreamSource) -> UpstreamSource:
-    """Return another version joined with a pipeline's package, as installed now, else as kept in the cache.
+    """Return another version joined with a pipeline's package: as installed now, as it lies in the working directory,
+    else as kept in the cache, which is said.
 
     Args:
         source: the version.
@@ -93,6 +95,14 @@ def beside_again(source: UpstreamSource, pipeline: str, kept: UpstreamSource) ->
     found, _ = with_own_pipeline(source, pipeline)
     if found is not source or not isinstance(kept, JoinedSource):
         return found
+    module = pipeline.partition(":")[0]
+    if _are_names(module) and (Path.cwd() / (module.replace(".", "/") + ".py")).is_file():
+        return _joined(source, module, FolderSource(Path.cwd(), None, Path.cwd().name))
+    top = module.partition(".")[0]
+    announce(
+        f"{top} is neither on the path of Python nor in this folder: what is kept of it counts, without later edits;"
+        " put its folder on PYTHONPATH"
+    )
     lacking = {name: one for name, one in kept.beside.items() if name not in source.packages}
     return JoinedSource(source, lacking) if lacking else source
 

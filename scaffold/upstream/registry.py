@@ -16,7 +16,7 @@ MODELS_PACKAGE = "vllm_omni.diffusion.models"
 
 @dataclass(frozen=True)
 class PipelineTarget:
-    """A pipeline class: its module and its registry keys."""
+    """A pipeline class: its module and its registry keys, first the one that it was asked for by."""
 
     module: str
     class_name: str
@@ -117,13 +117,15 @@ def resolve_pipeline(source: UpstreamSource, pipeline: str) -> PipelineTarget:
         entry = next((e for e in registry.values() if e[0] == pipeline), None)
     if entry is None:
         raise _unknown(source, pipeline, registry)
-    return _target(entry, registry)
+    return _target(entry, registry, pipeline)
 
 
-def _target(entry: tuple[str, str, str], registry: dict[str, tuple[str, str, str]]) -> PipelineTarget:
+def _target(
+    entry: tuple[str, str, str], registry: dict[str, tuple[str, str, str]], asked: str | None = None
+) -> PipelineTarget:
     folder, module, name = entry
-    keys = tuple(key for key, value in registry.items() if value == entry)
-    return PipelineTarget(f"{MODELS_PACKAGE}.{folder}.{module}", name, folder, keys)
+    keys = sorted((key for key, value in registry.items() if value == entry), key=lambda key: key != asked)
+    return PipelineTarget(f"{MODELS_PACKAGE}.{folder}.{module}", name, folder, tuple(keys))
 
 
 def _explicit(source: UpstreamSource, text: str, registry: dict[str, tuple[str, str, str]]) -> PipelineTarget:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import selectors
 import sys
 import time
@@ -30,11 +29,12 @@ from scaffold.verify.catalogue import ContractEntry, catalogue
 from scaffold.verify.child.contained import start_contained
 from scaffold.verify.child.devices import hidden
 from scaffold.verify.child.isolation import is_over, last_words
+from scaffold.verify.executed_text import executed_text
 from scaffold.verify.package import Package, declared_lists, model_names
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.engine_side.tiny import constants
-from scaffold.verify.rollout.facts import NotEstablishedError
+from scaffold.verify.rollout.facts import NotEstablishedError, records
 from scaffold.verify.rollout.level import environment_of, kept_log, make_plan
 from scaffold.verify.rollout.process import run_process
 from scaffold.verify.upstream_loop import upstream_loop
@@ -150,6 +150,7 @@ def run_contract_level(
     job = {
         "module": package.module,
         "root": str(package.root),
+        "sources": [str(folder) for folder in package.sources],
         "checkout": package.checkout,
         "folder": str(package.folder),
         "kit": str(kit_root()),
@@ -170,6 +171,7 @@ def run_contract_level(
         groups.setdefault(None if entry.diffusers == installed else entry.diffusers, []).append(entry)
     with ExitStack() as stack:
         job["ported"], job["half"] = _recorded(package, stack, entries, request.checkpoint)
+        job["executed"] = executed_text(package, stack.enter_context(scratch_folder("executed")))
         job["rolled"] = _rolled(package, stack, entries, request.checkpoint)
         hosts = []  # all are started before the first is read, since imports take most of a host's time
         for release, group in groups.items():
@@ -232,7 +234,7 @@ def _recorded(
 
     None for a package that makes its inputs itself.
     """
-    if not package.spec.get("port", {}).get("entry"):
+    if not records(package):
         return None, None
     needed = {
         "float32": any(entry.recorded and not entry.half for entry in entries),
@@ -326,22 +328,21 @@ def _from_event(entry: ContractEntry, event: dict[str, Any]) -> CheckResult:
 @contextmanager
 def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[Iterator[dict[str, Any]]]:
     """Start a host and yield its events; an import that hangs and a host that dies are events, too."""
-    token = secrets.token_hex(16)
     with scratch_folder("verify") as folder:
         contracts = [asdict(entry) for entry in entries]
         log = folder / "host.log"
-        process = start_host({**job, "token": token, "logs": str(folder), "contracts": contracts}, log)
+        process = start_host({**job, "logs": str(folder), "contracts": contracts}, log)
         try:
-            yield _events(process, token, log, sum(entry.seconds for entry in entries))
+            yield _events(process, log, sum(entry.seconds for entry in entries))
         finally:
             os.close(process.reader)
             process.end()
 
 
-def _events(process: HostProcess, token: str, log: Path, seconds: float) -> Iterator[dict[str, Any]]:
+def _events(process: HostProcess, log: Path, seconds: float) -> Iterator[dict[str, Any]]:
     """What a host says, its contracts being allowed ``seconds`` together; the clock starts with the first reading."""
     seen = False
-    for event in _said(process, token, IMPORT_SECONDS, IMPORT_SECONDS + SIZES_SECONDS + seconds):
+    for event in _said(process, IMPORT_SECONDS, IMPORT_SECONDS + SIZES_SECONDS + seconds):
         if event["event"] == END:
             break
         seen = True
@@ -389,16 +390,16 @@ def environment_for_package() -> dict[str, str]:
     return hidden({**kept, **changes})
 
 
-def _event(line: str, token: str) -> dict[str, Any] | None:
+def _event(line: str) -> dict[str, Any] | None:
     """Return an event of the host; None for text another process wrote into its pipe."""
     try:
         event = parse_json(line)
     except ValueError:
         return None
-    return event if isinstance(event, dict) and event.pop("token", None) == token else None
+    return event if isinstance(event, dict) and "event" in event else None
 
 
-def _said(process: HostProcess, token: str, first_in: float, all_in: float) -> Iterator[dict[str, Any]]:
+def _said(process: HostProcess, first_in: float, all_in: float) -> Iterator[dict[str, Any]]:
     """Yield a host's events until its end: the first within ``first_in`` seconds, the last within ``all_in``.
 
     The pipe may never close: a process started by the package can hold it open. The package may also write into it;
@@ -420,7 +421,7 @@ def _said(process: HostProcess, token: str, first_in: float, all_in: float) -> I
             *lines, pending = pending.split(b"\n")
             pending = pending if len(pending) <= MOST_SAID else b""
             for line in lines:
-                event = _event(line.decode("utf-8", errors="replace"), token)
+                event = _event(line.decode("utf-8", errors="replace"))
                 if event is not None:
                     seconds = all_in
                     yield event

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.files.below import is_relative
 from scaffold.files.documents import MalformedError, parse_toml
 from scaffold.files.reading import read_text
 
@@ -83,6 +84,8 @@ def read_declared(folder: Path, root: Path) -> Declared:
     place = file.relative_to(root).as_posix()
     try:
         table = parse_toml(read_text(file, inside=root)).get(TABLE)
+    except UnicodeDecodeError:
+        raise ScaffoldError(f"{place} is not UTF-8", hint="save it as UTF-8") from None
     except (OSError, MalformedError) as error:
         raise ScaffoldError(f"{place}: {error}") from None
     if not isinstance(table, dict):
@@ -140,6 +143,12 @@ def _text(value: Any) -> str:
     return value
 
 
+def _weights(value: Any) -> str:
+    if _text(value) and not is_relative(value):
+        raise ValueError
+    return str(value)
+
+
 def _scale(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError
@@ -148,7 +157,7 @@ def _scale(value: Any) -> float:
 
 def _files(value: Any) -> dict[str, dict[str, Any]]:
     found = dict(value)
-    if not all(name.endswith(".json") and ".." not in name and name[0] != "/" for name in found):
+    if not all(name.endswith(".json") and is_relative(name) for name in found):
         raise ValueError
     return {name: dict(content) for name, content in found.items()}
 
@@ -163,12 +172,18 @@ _KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "image": (_size, "height and width of a tiny image in pixels, such as [32, 48]"),
     "latents": (_shape, "shape of its latents as the scheduler's step gets them, without batch, such as [16, 4, 6]"),
     "patch": (_number, "side of the square of latents that one token of the denoiser stands for, such as 2"),
-    "time": (_time, f"timestep of a noise level: {', '.join(map(repr, TIMES))}"),
+    "time": (
+        _time,
+        f"timestep of a noise level: {', '.join(map(repr, TIMES))}; set_timesteps of VeRL-Omni makes '1000 sigma'",
+    ),
     "guidance": (_text, "setting of actor_rollout_ref.rollout.pipeline by which both sides guide, '' without guidance"),
     "scale": (_scale, "number: its value in the launch script, 1.0 without guidance"),
     "data": (_text, "path of the script that makes the data set, from the root of the tree, '' without one"),
-    "weights": (_text, "name of the weight file in a checkpoint's folder, such as 'transformer/model.safetensors'"),
-    "files": (_files, "table of JSON files that build_module reads in a checkpoint's folder, with tiny sizes"),
+    "weights": (
+        _weights,
+        "name of the weight file below a checkpoint's folder, such as 'transformer/model.safetensors'",
+    ),
+    "files": (_files, "table of JSON files that build_module reads below a checkpoint's folder, with tiny sizes"),
     "columns": (
         _columns,
         "table of what the rollout hands to training: one sample's shape, 'prompt' its tokens",

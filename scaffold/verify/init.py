@@ -16,7 +16,7 @@ from scaffold.verify.declared import FILE, PROMPT, TABLE, UNKNOWN, told_of
 from scaffold.verify.package import Package, registered, scanned
 
 _SCALE = re.compile(r"rollout\.pipeline\.(\w*(?:cfg_scale|guidance_scale)\w*)=([\d.]+)")
-_SCRIPT = re.compile(r"\b(examples/[\w./-]*data_process/[\w-]+\.py)\b")
+_SCRIPT = re.compile(r"\b((?:examples/[\w./-]*data_process|scripts)/[\w-]+\.py)\b")
 _EMBEDDINGS = ("prompt_embeds", "prompt_embeds_mask", "negative_prompt_embeds", "negative_prompt_embeds_mask")
 
 
@@ -69,7 +69,7 @@ def _of_scripts(package: Package) -> dict[str, _Found]:
     """Return the guidance and the data script in launch scripts of the package's architecture."""
     names = [rf"model\.architecture={name}\b" for name in registered(package.folder)]
     found: dict[str, _Found] = {}
-    for script in sorted(package.root.glob("examples/**/*.sh")):
+    for script in package.launch_scripts:
         text = scanned(script, package.root)
         if not any(re.search(name, text) for name in names):
             continue
@@ -86,16 +86,10 @@ def _of_scripts(package: Package) -> dict[str, _Found]:
 
 def _of_code(sources: list[tuple[str, ast.Module]]) -> dict[str, _Found]:
     found: dict[str, _Found] = {}
-    sets_times = False
     for file, tree in sources:
         for path, number in _paths(tree):
             if re.fullmatch(r"[\w./-]+\.(safetensors|bin|pth?)", path):
                 found.setdefault("weights", _Found(path, f"{file}:{number}"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign):
-                sets_times |= any(isinstance(t, ast.Attribute) and t.attr == "timesteps" for t in node.targets)
-    if not sets_times:
-        found["time"] = _Found("1000 sigma", "as set_timesteps of VeRL-Omni's scheduler makes them")
     return found
 
 

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.errors import ScaffoldError
+from scaffold.files.layout import CHECKOUT, LAYOUTS, PROJECT, Layout, layout_at
 from scaffold.files.parsing import parse
 from scaffold.files.reading import expanded, read_text
+from scaffold.files.resources import RUNTIME, installed_runtime
+from scaffold.files.unwritten import unwritten
 from scaffold.spec import read_spec
 from scaffold.spec.lock import SPEC_NAME
 from scaffold.verify.declared import Declared, read_declared
@@ -19,12 +22,15 @@ from scaffold.verify.declared import Declared, read_declared
 CONTAINER = ("verl_omni", "pipelines")
 # The base classes make a folder a checkout of verl-omni rather than a rendered tree.
 CHECKOUT_FILES = ("verl_omni/__init__.py", "verl_omni/pipelines/model_base.py")
+BASES = ("DiffusionModelBase", "VllmOmniPipelineBase")  # also where a package hands them on from a file of its own
 _MODELS = "vllm_omni.diffusion.models."
 _LISTS = re.compile(r"""model\.(target_modules|fsdp_layer_prefixes)=(["'])(\[.{0,4000}?\])\2""")
 
 # The trainer's layers where a script that collects LoRA by layers names none.
 _HALF = re.compile(r"actor\.fsdp_config\.model_dtype=[\"']?(?:bf16|bfloat16)\b")
 _MERGED = re.compile(r"model\.lora\.merge=[\"']?[Tt]rue\b")
+_LENGTHS = re.compile(r"rollout\.(max_prompt_embed_length|pipeline\.max_sequence_length)=([\"']?\$?\{?\w+\}?)")
+EMBEDDED = 512  # VeRL-Omni's own, where no script says it
 _LAYERED, PREFIX = re.compile(r"layered_summon=[\"']?True"), "transformer_blocks."
 
 
@@ -33,8 +39,8 @@ class Package:
     """A package on disk.
 
     Attributes:
-        folder: ``…/verl_omni/pipelines/<name>``, resolved.
-        root: the folder that holds ``verl_omni/``.
+        folder: ``…/verl_omni/pipelines/<name>``, or of a project ``…/src/<name>``, resolved.
+        root: the folder that holds ``verl_omni/`` or ``src/``.
         checkout: whether ``root`` is a checkout of verl-omni.
         spec: sections of ``scaffold.toml``; empty for a package written by hand.
         upstream: ``module`` and ``class`` of the pipeline it inherits from, if its source says so.
@@ -56,7 +62,28 @@ class Package:
     @property
     def module(self) -> str:
         """Dotted name under which it is imported."""
-        return ".".join((*CONTAINER, self.name))
+        return self.layout.module(self.name)
+
+    @property
+    def layout(self) -> Layout:
+        """Where the parts of its tree lie."""
+        return layout_at(self.folder) or PROJECT
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """Folders from which it is imported, with the runtime where that is a distribution."""
+        own = self.root if self.layout is CHECKOUT else self.folder.parent
+        return (own,) if self.carries_runtime else (own, installed_runtime().parent)
+
+    @property
+    def launch_scripts(self) -> list[Path]:
+        """Scripts that start a training of this package or, in a checkout, of others."""
+        return sorted(self.root.glob("scripts/*.sh" if self.layout.external else "examples/**/*.sh"))
+
+    @property
+    def carries_runtime(self) -> bool:
+        """Whether the runtime lies beside it."""
+        return (self.folder.parent / RUNTIME).is_dir()
 
 
 def open_package(path: str | Path, *, declared: bool = True) -> Package:
@@ -64,47 +91,49 @@ def open_package(path: str | Path, *, declared: bool = True) -> Package:
 
     Args:
         path: the package's folder, its ``scaffold.toml``, or a tree that holds one package below
-            ``verl_omni/pipelines/``.
+            ``verl_omni/pipelines/`` or ``src/``.
         declared: whether to read the table of a package that has no ``scaffold.toml``.
 
     Raises:
-        ScaffoldError: it is not a package below ``verl_omni/pipelines/``, or its ``scaffold.toml`` cannot be read.
+        ScaffoldError: it is no such package, or its ``scaffold.toml`` cannot be read.
     """
     folder = expanded(path)
-    hint = "name the folder of a package, such as DIR/verl_omni/pipelines/foo_flow_grpo"
+    hint = "name the folder of a package, such as DIR/verl_omni/pipelines/foo_flow_grpo or DIR/src/foo_flow_grpo"
     if folder.name == SPEC_NAME and folder.is_file():
         folder = folder.parent
     if not folder.is_dir():
         raise ScaffoldError(f"{path} is not a folder", hint=hint)
     folder = folder.resolve()
-    if folder.joinpath(*CONTAINER).is_dir():
+    if any((folder / layout.packages).is_dir() for layout in LAYOUTS.values()):
         folder = _only_package(folder, path)
     if not (folder / "__init__.py").is_file():
         raise ScaffoldError(f"{path} has no __init__.py", hint=hint)
-    if folder.parts[-3:-1] != CONTAINER or not folder.name.isidentifier():
-        raise ScaffoldError(f"{path} does not lie in verl_omni/pipelines/", hint=hint)
-    root = folder.parents[2]
+    layout = layout_at(folder)
+    if layout is None or not folder.name.isidentifier():
+        raise ScaffoldError(f"{path} does not lie in verl_omni/pipelines/ or src/", hint=hint)
+    root = layout.root(folder)
     checkout = all((root / file).is_file() for file in CHECKOUT_FILES)
-    spec = _spec(folder)
+    spec = _spec(folder, root)
     table = read_declared(folder, root) if declared and not spec else Declared()
     return Package(folder, root, checkout, spec, next(upstream_bases(folder, root), None), table)
 
 
 def _only_package(root: Path, path: str | Path) -> Path:
     """The one package of a tree: of those with a ``scaffold.toml`` if there are any, else of all."""
-    found = sorted(file.parent for file in root.glob("/".join((*CONTAINER, "*", "__init__.py"))))
+    places = [layout.packages for layout in LAYOUTS.values() if (root / layout.packages).is_dir()]
+    found = sorted(file.parent for place in places for file in root.glob(f"{place}/*/__init__.py"))
     found = [folder for folder in found if (folder / SPEC_NAME).is_file()] or found
     if len(found) != 1:
         names = f"{len(found)} packages ({', '.join(folder.name for folder in found[:5])})" if found else "no package"
-        raise ScaffoldError(f"{path} holds {names} below {'/'.join(CONTAINER)}/", hint="name the folder of one")
+        raise ScaffoldError(f"{path} holds {names} below {places[0]}/", hint="name the folder of one")
     return found[0]
 
 
-def _spec(folder: Path) -> dict[str, Any]:
+def _spec(folder: Path, root: Path) -> dict[str, Any]:
     file = folder / SPEC_NAME
     if not file.is_file():
         return {}
-    spec = read_spec(file, inside=folder.parents[2]).spec
+    spec = read_spec(file, inside=root).spec
     return {name: dict(values) for name, values in spec.sections.items()}
 
 
@@ -120,18 +149,30 @@ def upstream_bases(folder: Path, inside: Path) -> Iterator[tuple[str, str]]:
             tree = parse(read_text(file, inside=inside))
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
             continue
-        imported: dict[str, str] = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom):
-                imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-            elif isinstance(node, ast.Import):
-                imported |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        imported = _imports(tree)
         for node in tree.body:
             for base in node.bases if isinstance(node, ast.ClassDef) else ():
                 first, _, rest = ast.unparse(base).partition(".")
                 module, _, name = f"{imported.get(first, first)}.{rest}".rstrip(".").rpartition(".")
                 if module.startswith(_MODELS):
                     yield module, name
+
+
+def unwritten_places(package: Package) -> list[str]:
+    """Return what is still to be written in a package: ``common.py:34 what, as pipeline_foo.py:12 does``.
+
+    Files that cannot be read or parsed are passed over.
+    """
+    found = []
+    for file in sorted(package.folder.rglob("*.py")):
+        try:
+            tree = parse(read_text(file, inside=package.root))
+        except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Raise) and (place := unwritten(node)) is not None:
+                found.append(f"{file.relative_to(package.folder)}:{node.lineno} {place.what}, as {place.place} does")
+    return found
 
 
 def declared_lists(package: Package) -> dict[str, list[str]]:
@@ -144,7 +185,7 @@ def declared_lists(package: Package) -> dict[str, list[str]]:
     found = {"target_modules": lora.get("targets"), "fsdp_layer_prefixes": lora.get("layer_prefixes")}
     if not package.spec:
         architectures = registered(package.folder)
-        for script in sorted([*package.root.glob("examples/**/*.sh"), *package.root.glob("tests/special_e2e/*.sh")]):
+        for script in [*package.launch_scripts, *sorted(package.root.glob(f"{package.layout.smoke}*.sh"))]:
             text = scanned(script, package.root)
             if not any(re.search(rf"model\.architecture={name}\b", text) for name in architectures):
                 continue
@@ -180,10 +221,34 @@ def casts_module(package: Package) -> bool:
     return _scripts_say(package, _HALF)
 
 
+def embedded_length(package: Package) -> int:
+    """Tokens that the agent loop pads embeddings of prompts to, as a launch script of the architecture sets it."""
+    for text in _own_scripts(package):
+        given = {name: _number(text, value) for name, value in _LENGTHS.findall(text)}
+        for name in ("max_prompt_embed_length", "pipeline.max_sequence_length"):
+            if (length := given.get(name)) is not None:
+                return length
+    return EMBEDDED
+
+
+def _number(text: str, value: str) -> int | None:
+    """A number of a script, or the one that a variable has there without another from outside."""
+    name = value.strip("\"'${}")
+    if not name.isdigit():
+        found = re.search(rf"^\s*(?:export )?{re.escape(name)}=[\"']?(?:\$\{{\w+:-)?(\d+)", text, re.MULTILINE)
+        name = found[1] if found else ""
+    return int(name) if 0 < len(name) < 10 else None
+
+
 def _scripts_say(package: Package, what: re.Pattern[str]) -> bool:
+    return any(what.search(text) for text in _own_scripts(package))
+
+
+def _own_scripts(package: Package) -> Iterator[str]:
+    """Yield launch scripts that name an architecture of the package."""
     names = "|".join(map(re.escape, sorted(registered(package.folder))))
-    texts = (scanned(script, package.root) for script in sorted(package.root.glob("examples/**/*.sh")) if names)
-    return any(what.search(text) and re.search(rf"model\.architecture=(?:{names})\b", text) for text in texts)
+    texts = (scanned(script, package.root) for script in package.launch_scripts if names)
+    return (text for text in texts if re.search(rf"model\.architecture=[\"']?(?:{names})\b", text))
 
 
 def model_names(package: Package) -> list[str]:
@@ -210,15 +275,45 @@ def _literal(text: str) -> list[Any] | None:
 
 
 def registered(folder: Path, base: str | None = None) -> set[str]:
-    """Architectures of a package: first argument of each ``register(…)`` decorator, or of that of one base.
+    """Architectures of a package: first argument of ``register(…)`` of verl-omni's bases, or of one of them.
 
-    The argument is a string, or the name of one that the package assigns.
+    The argument is a string, or the name of one that the package assigns. Another ``register``, of a parser or of a
+    table of the package's own, counts for nothing.
     """
-    text = "\n".join(scanned(file, folder.parents[2]) for file in sorted(folder.rglob("*.py")))
-    constants = dict(re.findall(r"^(\w+)(?:: *\w+)? *= *[\"'](\w+)[\"']", text, re.MULTILINE))
-    of_base = rf"{base}\." if base else r"\b"
-    arguments = re.findall(rf"{of_base}register\(\s*(?:[\"'](\w+)[\"']|(?:\w+\.)*(\w+))", text)
-    return {word or constants[name] for word, name in arguments if word or name in constants}
+    texts = [scanned(file, folder) for file in sorted(folder.rglob("*.py"))]
+    constants = dict(re.findall(r"^(\w+)(?:: *\w+)? *= *[\"'](\w+)[\"']", "\n".join(texts), re.MULTILINE))
+    found = set()
+    for text in texts if base is None or any(base in text for text in texts) else ():
+        try:
+            tree = parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        imported = _imports(tree)
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+                continue
+            first, _, rest = ast.unparse(node.func.value).partition(".")
+            owner = ".".join(filter(None, (imported.get(first, first), rest)))
+            last = owner.rpartition(".")[2]
+            theirs = last in BASES or (owner.startswith("verl_omni.") and last.endswith("Base"))
+            if node.func.attr != "register" or not theirs or last != (base or last):
+                continue
+            given = node.args[0]
+            name = ast.unparse(given).rpartition(".")[2]
+            value = given.value if isinstance(given, ast.Constant) else constants.get(name)
+            found |= {value} if isinstance(value, str) else set()
+    return found
+
+
+def _imports(tree: ast.Module) -> dict[str, str]:
+    """What a name stands for that the module imports."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.asname: alias.name for alias in node.names if alias.asname}
+    return found
 
 
 def scanned(file: Path, root: Path) -> str:

@@ -95,6 +95,14 @@ class Outcome:
     contract: Library = "kit"
 
 
+TRUST: dict[Level, str] = {
+    "contract": "level contract measures in processes that run the package, so all it says is the package's word",
+    "rollout": "level rollout measures in the process that runs the package, so all it says is the package's word",
+    "train": "level train reads what the package's own processes have written, so all it says is the package's word",
+}
+"""What a package that lies can still do to the results of a level."""
+
+
 @dataclass(frozen=True)
 class VerifyReport:
     """Everything one run of ``verify`` found.
@@ -129,6 +137,13 @@ class VerifyReport:
                 found.append(level)
         return tuple(found)
 
+    @property
+    def trust(self) -> str:
+        """Whose word the results are, level by level; a report without any says nothing."""
+        levels = {check.level for check in self.checks}
+        told = "; ".join(line for level, line in TRUST.items() if level in levels)
+        return f"A pass is evidence about an honest package: {told}." if told else ""
+
     def count(self, status: Status) -> int:
         """Number of checks with ``status``."""
         return sum(check.status == status for check in self.checks)
@@ -138,6 +153,7 @@ class VerifyReport:
         return {
             "schema": SCHEMA,
             "contract": self.contract,
+            "trust": self.trust,
             "checks": [check.to_json() for check in self.checks],
             "package": self.package,
             "environment": dict(self.environment),

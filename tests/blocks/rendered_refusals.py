@@ -67,19 +67,6 @@ def test_a_peft_that_sends_no_adapter_is_refused_by_name(version, refused, tmp_p
     assert (f"peft {version} finds no LoRA" in str(raised.value)) == refused
 
 
-@pytest.mark.parametrize(
-    "setting, layers", [(True, None), (False, None), (2, 2), (0, 0), (-1, ValueError), ("all", ValueError)]
-)
-def test_gradient_checkpointing_may_be_a_number_of_layers(setting, layers, tmp_path):
-    write_checkpoint(tmp_path, tiny_module())
-    values = {**vars(tiny_model_config()), "local_path": str(tmp_path), "enable_gradient_checkpointing": setting}
-    if layers is ValueError:
-        with pytest.raises(ValueError, match=f"enable_gradient_checkpointing={setting!r} is neither"):
-            BagelDiffusion.build_module(SimpleNamespace(**values), torch.float32)
-    else:
-        assert BagelDiffusion.build_module(SimpleNamespace(**values), torch.float32).checkpointed_layers == layers
-
-
 def test_key_map_is_invertible_and_has_no_dead_rule():
     names = list(tiny_module().state_dict())
     weights = model_file.WEIGHTS

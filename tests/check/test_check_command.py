@@ -75,7 +75,7 @@ def test_json_is_the_stable_schema(broken: Path, scaffold_cli: Cli) -> None:
     outcome = scaffold_cli("check", ".", "--format", "json", cwd=broken)
     assert outcome.code == 1
     content = json.loads(outcome.out)
-    assert set(content) == {"schema", "findings", "summary"}
+    assert set(content) == {"schema", "findings", "summary", "settings"}
     assert content["schema"] == 1
     assert content["summary"] == {"files": content["summary"]["files"], "errors": 2, "warnings": 0}
     assert content["summary"]["files"] >= 10

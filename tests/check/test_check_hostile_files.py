@@ -39,10 +39,29 @@ def found(path: Path) -> list[tuple[str, int]]:
         (b"a = 1\nb = 2\nc = '\xe4'\n", ("OSC001", 3)),
         ("x = 'ä'\n".encode("utf-16"), ("OSC001", 1)),
         (b"# coding: no-such-codec\nx = 1\n", ("OSC001", 1)),
+        (b"# coding: punycode\n" + b"x" * 400_000 + b"\n", ("OSC001", 1)),
+        (b"# coding: zlib_codec\nx = 1\n", ("OSC001", 1)),
+        (b"# coding: utf-7\nx = 1\n", ("OSC001", 1)),
+        (b"# coding: cp1252\nx = 1\n", ("OSC001", 1)),
         (b"x = " + b"-" * 200_000 + b"1\n", ("OSC001", 1)),
         (b"x = " + b"+".join([b"1"] * 100_000) + b"\n", ("OSC001", 1)),
     ],
-    ids=["bracket", "indent", "python2", "nul", "latin1", "latin1-line", "utf16", "codec", "unary", "sum"],
+    ids=[
+        "bracket",
+        "indent",
+        "python2",
+        "nul",
+        "latin1",
+        "latin1-line",
+        "utf16",
+        "codec",
+        "punycode",
+        "zlib",
+        "utf-7",
+        "cp1252",
+        "unary",
+        "sum",
+    ],
 )
 def test_bad_file_is_a_finding(toy: Path, content: bytes, expected: tuple[str, int]) -> None:
     (toy / "extra.py").write_bytes(content)
@@ -54,6 +73,7 @@ def test_bad_file_is_a_finding(toy: Path, content: bytes, expected: tuple[str, i
     [
         b"\xef\xbb\xbfx = '\xc3\xa4'\n",
         b"# -*- coding: latin-1 -*-\nx = '\xe4'\n",
+        b"# coding: us-ascii\nx = 1\n",
         "größe = 1\n".encode(),
         b"x = 1\r\ny = 2\r\n",
         b"",
@@ -62,7 +82,7 @@ def test_bad_file_is_a_finding(toy: Path, content: bytes, expected: tuple[str, i
         "x = '\u2028'\ny = 1\n".encode(),
         b"y = '\\d'\n",
     ],
-    ids=["bom", "latin1-cookie", "identifier", "crlf", "empty", "blank", "formfeed", "separator", "escape"],
+    ids=["bom", "latin1-cookie", "ascii", "identifier", "crlf", "empty", "blank", "formfeed", "separator", "escape"],
 )
 def test_odd_but_good_file_is_none(toy: Path, content: bytes) -> None:
     (toy / "extra.py").write_bytes(content)

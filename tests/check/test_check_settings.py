@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scaffold.check import check_paths
+from scaffold.check.catalogue import all_rules
 from scaffold.check.example import FILES
 from scaffold.errors import ScaffoldError
 
@@ -105,3 +108,55 @@ def test_a_link_to_itself_has_a_place_too(broken: Path) -> None:
     (broken / "verl_omni/pipelines/toy_flow_grpo/loop.py").symlink_to("loop.py")
     settle(broken, 'per-file-ignores = { "**/loop.py" = ["OSC001"] }')
     assert "OSC001" not in rules_of(broken)
+
+
+def told(broken: Path, scaffold_cli: Callable[..., Any], *options: str) -> dict[str, Any]:
+    return json.loads(scaffold_cli("check", broken, "--format", "json", *options).out)
+
+
+def test_a_checkout_that_switches_the_linter_off_is_said_to_in_every_format(
+    broken: Path, scaffold_cli: Callable[..., Any]
+) -> None:
+    settle(broken, 'ignore = ["OSC"]')
+    count = len(all_rules())
+    said = f"{count} of {count} rules are off by {broken / 'pyproject.toml'}; --isolated looks at none of it"
+    done = scaffold_cli("check", broken)
+    assert (done.code, f"note: {said}\nAll checks passed" in done.out) == (0, True)
+    assert f"note: {said}" in scaffold_cli("check", broken, "--statistics").out
+    [one] = told(broken, scaffold_cli)["settings"]
+    assert (one["rules_off"], one["rules"], one["file"]) == (count, count, str(broken / "pyproject.toml"))
+    assert f"::notice title=omni-scaffold::{said}" in scaffold_cli("check", broken, "--format", "github").out
+    [run] = json.loads(scaffold_cli("check", broken, "--format", "sarif").out)["runs"]
+    assert run["invocations"][0]["toolConfigurationNotifications"][0]["message"]["text"] == said
+
+
+def test_isolated_looks_at_no_settings_and_no_baseline(broken: Path, scaffold_cli: Callable[..., Any]) -> None:
+    scaffold_cli("check", broken, "--write-baseline", broken / "known.json")
+    settle(broken, 'ignore = ["OSC1"]\nbaseline = "known.json"')
+    assert scaffold_cli("check", broken).code == 0
+    isolated = told(broken, scaffold_cli, "--isolated")
+    assert [finding["rule"] for finding in isolated["findings"]] == ["OSC701", "OSC104"]
+    assert isolated["settings"] == []
+    (broken / "pyproject.toml").write_text("[tool.omni-scaffold]\nnonsense = 1\n")
+    assert scaffold_cli("check", broken, "--isolated", "--diff").code == 1
+
+
+def test_only_what_is_kept_out_is_said(broken: Path, scaffold_cli: Callable[..., Any]) -> None:
+    settle(broken, 'per-file-ignores = {"tests" = ["OSC7"], "docs" = ["OSC"]}')
+    [one] = told(broken, scaffold_cli)["settings"]
+    assert (one["rules_off"], one["findings_left_out"]) == (0, 1)
+    assert told(broken, scaffold_cli, "--select", "OSC1")["settings"] == []
+    scaffold_cli("check", broken, "--isolated", "--write-baseline", broken / "known.json")
+    (broken / "pyproject.toml").write_text('[tool.omni-scaffold]\nbaseline = "known.json"\n')
+    [one] = told(broken, scaffold_cli)["settings"]
+    assert one["baseline"] == str(broken / "known.json")
+    assert told(broken, scaffold_cli, "--baseline", str(broken / "known.json"))["settings"] == []
+
+
+@pytest.mark.parametrize("baseline", ["/etc/known.json", "../known.json", "linked/known.json", ""])
+def test_a_baseline_of_the_settings_lies_below_them(
+    broken: Path, baseline: str, scaffold_cli: Callable[..., Any]
+) -> None:
+    (broken / "linked").symlink_to(broken.parent, target_is_directory=True)
+    settle(broken, f'baseline = "{baseline}"')
+    assert "baseline must be the path of a file below the folder" in scaffold_cli("check", broken).refusal()

@@ -360,6 +360,6 @@ def test_commands_take_a_repository(hub: Hub, scaffold_cli: Callable[..., Any], 
     for command in (
         ("remap", package, "--checkpoint", "o/other"),
         ("inspect", "bagel", "--checkpoint", "o/other"),
-        ("new", "bagel", "--out", "build", "--checkpoint", "o/other"),
+        ("new", "bagel", "--patch", "--out", "build", "--checkpoint", "o/other"),
     ):
         assert "o/other" in scaffold_cli(*command).refusal()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scaffold.checkpoint import TensorHeader, fold, manifest_text, read_checkpoint, read_manifest
+from scaffold.checkpoint.layout import other_form
 from scaffold.errors import ScaffoldError
 from scaffold.files.resources import presets_root
 
@@ -161,3 +162,54 @@ def test_a_repository_of_a_hub_cache_is_its_main(tmp_path: Path, weights: Write)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0123")
     assert list(read_checkpoint(repository).tensors) == list(read_checkpoint(tmp_path).tensors) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("m-Q4_K.gguf", "GGUF, weights quantised for inference, and no .safetensors file; training needs the released"),
+        (
+            "__0_0.distcp",
+            "a distributed checkpoint of torch, in parts, and no .safetensors file; `python -m torch.dist",
+        ),
+        ("m.onnx", "an exported graph, and no .safetensors file"),
+    ],
+)
+def test_other_formats_are_named_with_the_way_from_there(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "transformer").mkdir()
+    for file in (tmp_path / name, tmp_path / "transformer" / name):
+        file.write_bytes(b"GGUF")
+        for location in (file.parent, file):
+            with pytest.raises(ScaffoldError) as caught:
+                read_checkpoint(location)
+            assert told in caught.value.line
+        file.unlink()
+        (tmp_path / "transformer" / name).write_bytes(b"GGUF")
+    with pytest.raises(ScaffoldError) as caught:
+        read_checkpoint(tmp_path)
+    assert told in caught.value.line
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "told"),
+    [
+        ("a.safetensors", "model.diffusion_model.a", "as single files for ComfyUI have them: give the folder that"),
+        ("a.fp16.safetensors", "a", "is the fp16 variant of the weights: give the release's own, a.safetensors"),
+        ("a.safetensors", "a", None),
+    ],
+)
+def test_another_form_of_a_release_is_named_with_the_way_from_there(
+    tmp_path: Path, weights: Write, name: str, tensor: str, told: str | None
+) -> None:
+    weights(tmp_path / name, {tensor: ("F16", [2])})
+    found = other_form(read_checkpoint(tmp_path))
+    assert (found is None) == (told is None)
+    assert told is None or told in str(found)
+
+
+def test_variants_of_the_same_weights_are_said_to_be(tmp_path: Path, weights: Write) -> None:
+    for name in ("model.safetensors", "model.fp16.safetensors"):
+        weights(tmp_path / name, {"a": ("F16", [2])})
+    with pytest.raises(ScaffoldError) as caught:
+        read_checkpoint(tmp_path).tensors  # noqa: B018
+    assert "both hold 'a', being variants of the same weights; name the one file" in caught.value.line

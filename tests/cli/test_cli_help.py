@@ -12,7 +12,7 @@ import pytest
 from scaffold import __version__
 
 Cli = Callable[..., Any]
-ORDER = "doctor list inspect new remap check env verify drift update remove skill preset"
+ORDER = "doctor list inspect new remap check env verify export drift update move remove skill preset"
 
 
 def commands(scaffold_cli: Cli) -> list[str]:

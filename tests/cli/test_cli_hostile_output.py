@@ -130,7 +130,7 @@ def test_errors_name_hostile_arguments_safely(
 TAKES_A_PATH = [
     ("check",),
     ("new", "bagel", "--verl-omni"),
-    ("new", "bagel", "--out"),
+    ("new", "bagel", "--patch", "--out"),
     ("remove",),
     ("update",),
     ("drift",),

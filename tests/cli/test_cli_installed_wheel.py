@@ -88,7 +88,7 @@ def test_installed_tool_gives_the_golden_output(
     assert found.startswith(str(installed))
     cache = str(cache_root().resolve())
     scaffold_child(
-        *("new", "bagel", "--vllm-omni", "0.27.0rc1", "--out", "out"),
+        *("new", "bagel", "--vllm-omni", "0.27.0rc1", "--patch", "--out", "out"),
         cwd=tmp_path,
         path=str(installed),
         OMNI_SCAFFOLD_CACHE=cache,

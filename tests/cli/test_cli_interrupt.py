@@ -17,7 +17,7 @@ from installed import require
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
-NEW = ("new", "bagel", "--vllm-omni", "0.27.0rc1", "--out")
+NEW = ("new", "bagel", "--vllm-omni", "0.27.0rc1", "--patch", "--out")
 # The child stops where it meets the event for the given time, says so, and waits for the signal.
 CODE = """
 import sys, time

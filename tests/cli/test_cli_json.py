@@ -93,7 +93,7 @@ def test_update_and_remove(spec: Path, checkout: Path, scaffold_cli: Cli) -> Non
     assert not (checkout / PACKAGE).exists()
 
 
-@pytest.mark.parametrize("command", [("new", "bagel", "--out", "x"), ("update", "x"), ("remove", "x")])
+@pytest.mark.parametrize("command", [("new", "bagel", "--patch", "--out", "x"), ("update", "x"), ("remove", "x")])
 def test_a_difference_is_no_json(scaffold_cli: Cli, command: tuple[str, ...]) -> None:
     assert "--dry-run has" in scaffold_cli(*command, "--diff", "--format", "json").refusal()
 

@@ -72,14 +72,14 @@ def test_new_works_without_torch(
     scaffold_child: Callable[..., Any], reference: Path, tmp_path: Path, tree_of: Callable[[Path], Any]
 ) -> None:
     out = tmp_path / "out"
-    scaffold_child("new", "bagel", "--vllm-omni", "0.27.0rc1", "--out", out, code=WITHOUT).success()
+    scaffold_child("new", "bagel", "--vllm-omni", "0.27.0rc1", "--patch", "--out", out, code=WITHOUT).success()
     assert tree_of(out) == tree_of(reference)
 
 
 @pytest.mark.upstream
 def test_new_imports_neither_torch_nor_vllm_omni(scaffold_child: Callable[..., Any], tmp_path: Path) -> None:
     imported = modules_of(
-        scaffold_child("new", "bagel", "--vllm-omni", "0.27.0rc1", "--out", tmp_path / "out", code=IMPORTED)
+        scaffold_child("new", "bagel", "--vllm-omni", "0.27.0rc1", "--patch", "--out", tmp_path / "out", code=IMPORTED)
     )
     assert "jinja2" in imported
     assert not imported & {*HEAVY, "libcst"}
@@ -87,7 +87,19 @@ def test_new_imports_neither_torch_nor_vllm_omni(scaffold_child: Callable[..., A
 
 def test_reader_that_closes_the_pipe_is_no_traceback(reference: Path, tmp_path: Path) -> None:
     spec = next(reference.glob("verl_omni/pipelines/*/scaffold.toml"))
-    command = [sys.executable, "-m", "scaffold", "new", "bagel", "--spec", spec, "--out", tmp_path / "out", "--diff"]
+    command = [
+        sys.executable,
+        "-m",
+        "scaffold",
+        "new",
+        "bagel",
+        "--spec",
+        spec,
+        "--patch",
+        "--out",
+        tmp_path / "out",
+        "--diff",
+    ]
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).resolve().parents[2]
     )

@@ -68,7 +68,7 @@ def test_it_asks_shows_what_it_found_and_prints_the_command(tmp_path: Path, scaf
     terminal = Terminal(tmp_path, "new", *VERSION, "--dry-run")
     terminal.answer("part of its name: ", "image\n")
     terminal.answer("part of its name: ", "nosuchthing\n")
-    terminal.answer("part of its name: ", "qwenimagepipeline\n")
+    terminal.answer("part of its name: ", "nextstep11pipeline\n")
     terminal.answer("part of its name: ", "bagel\n")
     terminal.answer("name of the integration [bagel]: ", "My-Toy\n")
     terminal.answer("name of the integration [bagel]: ", "toy\n")
@@ -89,9 +89,9 @@ def test_it_asks_shows_what_it_found_and_prints_the_command(tmp_path: Path, scaf
     terminal.answer("LoRA adapter [64]: ", "32\n")
     assert terminal.rest() == 0, terminal.seen
     seen = terminal.seen
-    assert "QwenImagePipeline, " in seen
+    assert "NextStep11Pipeline of vllm-omni " in seen
     assert "no pipeline has that in its name" in seen
-    assert "diffusers" in seen
+    assert "is not supported here" in seen
     assert "is not a lower-case identifier" in seen
     assert "./nowhere" in seen.partition("(empty for none) []: ./nowhere")[2]
     assert re.search(r"scheduler\.shift: 3\.0 \(certain, vllm_omni/\S+:\d+\)", seen)
@@ -113,7 +113,7 @@ def test_it_asks_shows_what_it_found_and_prints_the_command(tmp_path: Path, scaf
 
 def test_the_printed_command_writes_the_same_tree(tmp_path: Path, scaffold_cli: Callable[..., Any]) -> None:
     given = (*VERSION, "--gpus", "2", "--profile", "v0.2.0", "--packaged", "--date", "02/03/2025")
-    terminal = Terminal(tmp_path, "new", "--pipeline", "BagelPipeline", "--out", "asked", *given)
+    terminal = Terminal(tmp_path, "new", "--pipeline", "BagelPipeline", "--patch", "--out", "asked", *given)
     terminal.answer("name of the integration [bagel]: ", "toy\n")
     terminal.answer("(empty for none) []: ", "\n")
     terminal.answer("FILE:FUNCTION [ocr]: ", "\n")
@@ -134,7 +134,7 @@ def test_the_printed_command_writes_the_same_tree(tmp_path: Path, scaffold_cli: 
 
 
 def test_what_no_source_tells_is_asked_of_a_named_model_too(tmp_path: Path, scaffold_cli: Callable[..., Any]) -> None:
-    given = ("new", "MingImageDiffusionPipeline", "--vllm-omni", "0.30.0", "--out", "out", "--dry-run")
+    given = ("new", "MingImageDiffusionPipeline", "--vllm-omni", "0.30.0", "--patch", "--out", "out", "--dry-run")
     terminal = Terminal(tmp_path, *given)
     terminal.answer("FILE:FUNCTION (empty for a variable of the scripts) []: ", "\n")
     terminal.answer("WIDTHxHEIGHT (empty for variables of the scripts) []: ", "big\n")
@@ -144,7 +144,7 @@ def test_what_no_source_tells_is_asked_of_a_named_model_too(tmp_path: Path, scaf
     assert "guidance of the recipe" not in terminal.seen, "the source tells it"
     command = re.search(r"without questions: (omni-scaffold new .*)\n", terminal.seen)
     assert command is not None
-    assert shlex.split(command[1])[-3:] == ["--resolution", "512x256", "--dry-run"]
+    assert shlex.split(command[1])[-4:] == ["--resolution", "512x256", "--patch", "--dry-run"]
     scaffold_cli(*given).success()
 
 

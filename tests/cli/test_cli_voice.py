@@ -32,7 +32,7 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[
 
 def test_a_new_package_and_nothing_said(reference: Path, tmp_path: Path, scaffold_cli: Cli) -> None:
     spec = next(reference.glob("verl_omni/pipelines/*/scaffold.toml"))
-    command = ("new", "bagel", "--spec", spec, "--out", tmp_path / "out")
+    command = ("new", "bagel", "--spec", spec, "--patch", "--out", tmp_path / "out")
     outcome = scaffold_cli(*command, "-q")
     assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
     assert (tmp_path / "out/verl_omni.patch").is_file()

@@ -82,7 +82,7 @@ def test_from_the_first_question_to_the_last_file(
     # Seeing: one contract, on the terminal as it ends, and a page that opens clean.
     # The stand-in has nothing to run, so a tree of its own meets the contract kit.
     page, tree = tmp_path / "report.html", tmp_path / "tree"
-    scaffold_cli("new", "toy", "--spec", spec, "--out", tree).success()
+    scaffold_cli("new", "toy", "--spec", spec, "--patch", "--out", tree).success()
     terminal = terminals.Terminal(tree, "verify", PACKAGE, "--select", "registration", "--report", str(page))
     assert terminal.rest() == 0, terminal.seen
     assert "pass registration\n" in terminal.seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ EXPECTED = {
 VERSIONS = [*("0.24.0", "0.27.0rc1"), pytest.param("0.28.0", marks=pytest.mark.table), "0.30.0"]
 SHAPE = {
     *("schema", "pipeline", "from", "to", "package", "affected", "gone", "rendering"),
-    *("facts", "together", "ported", "surface"),
+    *("facts", "together", "ported", "executed", "surface", "formula"),
 }
 
 
@@ -90,7 +91,7 @@ def test_lines_are_those_that_new_renders(
 ) -> None:
     out = tmp_path / "out"
     options = ("--profile", "v0.1.0", "--vllm-omni", "0.22.0")
-    scaffold_cli("new", "bagel", *options, "--out", out).success()
+    scaffold_cli("new", "bagel", *options, "--patch", "--out", out).success()
     lines = 0
     for fact in drift("0.22.0", "0.30.0")["facts"]:
         for hunk in fact["lines"]:
@@ -182,7 +183,7 @@ def test_change_that_no_line_rests_on_does_not_affect_a_package(
     scaffold_cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    arguments = ("--profile", "v0.2.0", "--vllm-omni", "0.24.0", "--out", out)
+    arguments = ("--profile", "v0.2.0", "--vllm-omni", "0.24.0", "--patch", "--out", out)
     scaffold_cli("new", "toy", "--pipeline", "bagel", *arguments).success()
     outcome = scaffold_cli("drift", "bagel", "--from", "0.24.0", "--to", "0.27.0rc1", "--package", out)
     assert "answers.prompt.prompt_keys" in outcome.out
@@ -227,3 +228,36 @@ def test_pipeline_without_a_preset_has_facts_alone(scaffold_cli: Callable[..., A
 )
 def test_wrong_use_is_one_line(scaffold_cli: Callable[..., Any], arguments: tuple[str, ...], message: str) -> None:
     assert message in scaffold_cli("drift", *arguments).refusal(2)
+
+
+SEEN = """\
+vllm-omni 0.27.0rc1, cfg_text_scale=4
+
+2 steps, noise levels 1, 0.5, 0
+
+in 2 of 2 steps, from step 1:
+
+velocity = p1 + (p0 - p1) * 4
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ("p0 - p1", "p1 - p0", ["velocity = p1 + (p1 - p0) * 4", "gone: velocity = p1 + (p0 - p1) * 4"]),
+        ("0.27.0rc1", "0.28.0", []),
+        ("scale=4", "scale=5", []),
+    ],
+)
+def test_another_formula_than_git_has_is_a_finding(
+    package: Path, scaffold_cli: Callable[..., Any], old: str, new: str, changed: list[str]
+) -> None:
+    folder = package / "verl_omni/pipelines/toy_flow_grpo"
+    (folder / "formula.txt").write_text(SEEN)
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "What a rollout did")):
+        subprocess.run(["git", "-C", package, "-c", "user.name=a", "-c", "user.email=a@b.c", *words], check=True)
+    (folder / "formula.txt").write_text(SEEN.replace(old, new))
+    done = scaffold_cli("drift", folder, "--to", "0.28.0", "--format", "json")
+    found = json.loads(done.out)
+    assert (done.code, found["formula"], found["affected"]) == (int(bool(changed)), changed, bool(changed))
+    assert ("the formula did" in scaffold_cli("drift", folder, "--to", "0.28.0").out) is bool(changed)

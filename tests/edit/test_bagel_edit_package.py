@@ -65,7 +65,7 @@ def test_another_prefix_is_refused_in_a_line(scaffold_cli: Callable[..., Any], t
     found = prefix(source)
     assert found is None or found["parts"] != (prefix(VERSION) or {})["parts"]
     command = ("new", "bagel_edit", "--pipeline", "BagelPipeline", "--vllm-omni", source, "--task", "edit")
-    said = scaffold_cli(*command, "--out", tmp_path / "out").refusal(3)
+    said = scaffold_cli(*command, "--patch", "--out", tmp_path / "out").refusal(3)
     assert "--task edit: BagelPipeline is composed" in said
     assert reason in said
 
@@ -192,8 +192,8 @@ def test_the_recipe_turns_the_branch_without_the_image_on_and_reads_no_words(
 ) -> None:
     command = ("new", "bagel_edit", "--pipeline", "BagelPipeline", "--vllm-omni", VERSION, "--task", "edit")
     out = tmp_path / "out"
-    scaffold_cli(*command, "--guidance", "cfg_img_scale=2.0", "--profile", "v0.2.0", "--out", out).success()
+    scaffold_cli(*command, "--guidance", "cfg_img_scale=2.0", "--profile", "v0.2.0", "--patch", "--out", out).success()
     assert '"cfg_img_scale": 2.0' in (out / PACKAGE / "common.py").read_text()
     scaffold_cli("check", out / PACKAGE).success()
-    said = scaffold_cli(*command, "--reward", "ocr", "--out", tmp_path / "other").refusal(2)
+    said = scaffold_cli(*command, "--reward", "ocr", "--patch", "--out", tmp_path / "other").refusal(2)
     assert "--reward ocr reads words off pictures" in said

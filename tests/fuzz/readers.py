@@ -11,6 +11,7 @@ import shutil
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from encodings import aliases
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,9 +23,13 @@ from hub import serving
 from mutation import mutated
 
 from scaffold.check import check_paths
+from scaffold.check.formats.github import render_github
+from scaffold.check.formats.json_format import render_json
+from scaffold.check.formats.sarif import render_sarif
 from scaffold.check.formats.text import render_text
 from scaffold.checkpoint import fold, read_checkpoint, read_manifest
 from scaffold.errors import ScaffoldError
+from scaffold.files.below import below
 from scaffold.files.resources import presets_root
 from scaffold.grade import specify
 from scaffold.inspect import inspect_pipeline
@@ -36,6 +41,7 @@ from scaffold.spec.lock import LOCK_NAME, seal
 from scaffold.target import default_profile
 from scaffold.upstream import UpstreamSource, locate, resolve_pipeline
 from scaffold.upstream.registry import read_registry
+from scaffold.verify.declared import read_declared
 from scaffold.verify.loading.run import write_headers
 
 SECONDS = 10.0
@@ -106,6 +112,7 @@ def corpus(reference: Path, place: Path) -> Corpus:
 def cases(all_of_it: Corpus, chance: random.Random) -> Iterator[Case]:
     """Yield reader, changed text and what to do with it, without end; the cheap readers get most of it."""
     makers = (_inspect,) * 5 + (_check,) * 5 + (_new,) * 2 + (_spec,) * 5 + (_headers,) * 5 + (_hub,) * 2
+    makers += (_settings,) * 2 + (_table,) * 2 + (_encoded,)
     while True:
         yield chance.choice(makers)(all_of_it, chance)
 
@@ -177,6 +184,63 @@ def _check(all_of_it: Corpus, chance: random.Random) -> Case:
         render_text(check_paths([copied]))
 
     return f"check {path.name}", text, check
+
+
+def _settings(all_of_it: Corpus, chance: random.Random) -> Case:
+    """``check`` of a package whose checkout has settings of its own, in every format."""
+    table = {
+        "select": ["OSC", "OSC206"],
+        "ignore": ["OSC5"],
+        "baseline": "known.json",
+        "per-file-ignores": {"verl_omni/*": ["OSC1"]},
+    }
+    raw = _toml({"tool": {"omni-scaffold": changed(table, chance)}}).encode("utf-8", "surrogatepass")
+    raw = damaged(raw, chance) if chance.random() < 0.2 else raw
+    copied = all_of_it.place / "settled"
+    package = copied / all_of_it.package.relative_to(all_of_it.reference)
+
+    def check() -> None:
+        shutil.rmtree(copied, ignore_errors=True)
+        shutil.copytree(all_of_it.package, package)
+        (copied / "pyproject.toml").write_bytes(raw)
+        for render in (render_text, render_json, render_github, render_sarif):
+            render(check_paths([package], select=["OSC0", "OSC1"]))
+
+    return "check pyproject.toml", raw.decode("utf-8", "backslashreplace"), check
+
+
+def _table(all_of_it: Corpus, chance: random.Random) -> Case:
+    """``verify.toml`` of a hand-written package."""
+    root = Path(__file__).parents[1] / "verify" / "hand_written"
+    file = chance.choice(sorted(root.rglob("verify.toml")))
+    raw = _toml(changed(tomli.loads(file.read_text("utf-8")), chance)).encode("utf-8", "surrogatepass")
+    raw = damaged(raw, chance) if chance.random() < 0.4 else raw
+    copied = all_of_it.place / "declared"
+
+    def read() -> None:
+        copied.mkdir(exist_ok=True)
+        (copied / "verify.toml").write_bytes(raw)
+        declared = read_declared(copied, copied)
+        for name in filter(None, (declared.weights, *declared.files)):
+            below(copied, name)
+
+    return "verify verify.toml", raw.decode("utf-8", "backslashreplace"), read
+
+
+def _encoded(all_of_it: Corpus, chance: random.Random) -> Case:
+    """``check`` of a file that names its encoding."""
+    name = chance.choice(sorted({*aliases.aliases.values(), "unknown", "idna", "undefined"}))
+    path = chance.choice(sorted(all_of_it.package.glob("*.py")))
+    raw = f"# coding: {name}\n".encode() + chance.choice((path.read_bytes() * 20, b"x" * 400_000))
+    copied = all_of_it.place / "encoded" / all_of_it.package.name
+
+    def check() -> None:
+        shutil.rmtree(copied, ignore_errors=True)
+        shutil.copytree(all_of_it.package, copied)
+        (copied / path.name).write_bytes(raw)
+        render_text(check_paths([copied], select=["OSC0", "OSC1"]))
+
+    return f"check of {name}", raw[:2000].decode("latin-1"), check
 
 
 def _spec(all_of_it: Corpus, chance: random.Random) -> Case:

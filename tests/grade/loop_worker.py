@@ -73,14 +73,17 @@ class EngineUnderTest:
         staged = Path(str(package.__file__)).with_name("stage_inputs.py").is_file()
         self.stage_inputs = importlib.import_module(f"{package.__name__}.stage_inputs") if staged else None
         denoisers = importlib.import_module(tiny.MODULE)
-        for where in (denoisers, importlib.import_module(f"{package.__name__}.{task['model']}_denoiser")):
+        upstream = importlib.import_module(f"{package.__name__}.{task['model']}_denoiser").UPSTREAM
+        for where in (denoisers, upstream.load(tiny.MODULE)):
             getattr(tiny, "prepare", lambda _: None)(where)
         arguments = getattr(self.case, "arguments", tiny.arguments)
         positional, named = arguments("real")
         self.denoiser = getattr(denoisers, tiny.CLASS)(*positional, **named)
         positional, named = arguments("port")
         module = getattr(self.model, task["module"])
-        self.module = module(*positional, **named)
+        runtime = importlib.import_module(type(upstream).__module__)
+        fused = [(entry["owner"], entry["name"], tuple(entry["parts"])) for entry in task["fused"]]
+        self.module = runtime.take_apart(module(*positional, **named), fused)
         helpers.randomise(self.denoiser)
         helpers.copy_weights(self.denoiser, self.module, task["fused"])
         helpers.finish_loading(self.denoiser)
@@ -91,21 +94,6 @@ class EngineUnderTest:
                 tensor.data = tensor.data.to(self.dtype)
         self.denoiser.eval()
         self.module.to(self.dtype).train()
-        self._fill(package, task)
-
-    def _fill(self, package: Any, task: dict[str, Any]) -> None:
-        """Write, as a person would, what the package leaves open and the case knows."""
-        for key, (name, value) in getattr(self.case, "OPEN", {}).items():
-            if key not in task["missing"]:
-                continue
-            name = name.replace("MODEL", task["model"])
-            for module in list(sys.modules.values()):
-                if module is not None and getattr(module, "__name__", "").startswith(package.__name__):
-                    if hasattr(module, name):
-                        setattr(module, name, value)
-                        if key == "schedule":
-                            levels = sys.modules[module.setup_sigmas.__module__]
-                            module.setup_sigmas = levels.setup_of(value)
 
     def pipeline(self, cls: Any) -> Any:
         """An instance whose parts are the case's instead of a checkpoint's."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +20,7 @@ def measure(bench: Any, task: dict[str, Any], helpers: Any, sources: Any, relati
     bench.training, bench.rollout = adapters.training, adapters.rollout
     bench.upstream = next(c for c in bench.rollout.__mro__ if c.__module__.startswith("vllm_omni."))
     bench.common = importlib.import_module(f"{task['package']}.common")
-    bench._fill(sys.modules[task["package"]], task)
+    bench.runtime = f"{task['package'].rpartition('.')[0]}.{sources.RUNTIME}"
     attach = bench.case.attach
     bench.case.attach = lambda pipeline, _: attach(pipeline)
     bench.case.prompt = lambda *_: None
@@ -56,12 +55,16 @@ def _compared(bench: Any, output: Any, extra: dict[str, Any]) -> dict[str, Any]:
         pipeline=SimpleNamespace(num_inference_steps=bench.case.STEPS, height=None, width=None), local_path=bench.folder
     )
     scheduler = bench.training.build_scheduler(config)
-    expected = []
+    runtime = importlib.import_module(bench.runtime + ".levels")
+    runtime.carry_levels(scheduler, torch.tensor([*bench.case.LEVELS, 0.0]))
+    expected, apart = [], 0.0
     for step in range(times.shape[1]):
+        index = int((scheduler.timesteps - times[0, step]).abs().argmin())
+        apart = max(apart, float((scheduler.timesteps[index] - times[0, step]).abs()))
         _, log_prob, *_ = scheduler.sample_previous_step(
             sample=latents[:, step],
             model_output=bench.case.velocity(latents[:, step], times[:, step]),
-            timestep=times[:, step],
+            timestep=scheduler.timesteps[index][None],
             prev_sample=latents[:, step + 1],
             noise_level=extra["noise_level"],
             sde_type=extra.get("sde_type", "sde"),
@@ -69,4 +72,4 @@ def _compared(bench: Any, output: Any, extra: dict[str, Any]) -> dict[str, Any]:
         )
         expected.append(log_prob)
     difference = (torch.stack(expected, dim=1) - output.trajectory_log_probs).abs().max()
-    return {"shape": list(latents.shape), "log_prob": float(difference)}
+    return {"shape": list(latents.shape), "log_prob": float(difference), "levels": apart}

@@ -98,7 +98,6 @@ def test_every_complete_pipeline_has_figures() -> None:
     for found in figures()[VERSION].values():
         assert found.log_prob is not None
         assert found.log_prob <= 1e-6 - TOLERANCE
-        assert found.passed is not None
 
 
 def test_page_shows_them() -> None:
@@ -107,7 +106,7 @@ def test_page_shows_them() -> None:
         row = re.search(rf"^\| `{pipeline}` \| ([^|]*) \| ([^|]*) \| ([^|]*) \|", page, re.M)
         assert row is not None, pipeline
         assert float(row[1]) == pytest.approx(found.log_prob, rel=0.05)
-        assert int(row[3]) == found.passed
+        assert row[3] == (str(found.passed) if found.passed else "")
         trained = re.fullmatch(r"(\S+) in (\d+) steps", row[2])
         assert (trained is None) == (found.train_log_prob is None)
         if trained is not None:

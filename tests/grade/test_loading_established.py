@@ -53,7 +53,7 @@ def loading(
         "streamed": True,
         "loader_lines": ((MODEL, 10, 20),),
     }
-    made = Port("", "Model", (), (), (), (), **{**given, **port})
+    made = Port("", "", "Model", (), (), (), (), **{**given, **port})
     found = find_loading(Established(report, made), FolderSource(tmp_path, "9.9.9", "9.9.9"))
     return found.attribute, found.established
 

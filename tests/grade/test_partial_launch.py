@@ -18,6 +18,7 @@ import yaml
 from overruled import alter
 
 from scaffold.errors import ScaffoldError
+from scaffold.files.resources import RUNTIME
 
 pytestmark = pytest.mark.upstream
 VERSION = "0.30.0"
@@ -56,7 +57,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tree]:
     found = {}
     for model, pipeline in MODELS.items():
         root = tmp_path_factory.mktemp("launch") / model
-        result = plan_new(NewRequest(model, pipeline=pipeline, vllm_omni=VERSION, out=str(root)))
+        result = plan_new(NewRequest(model, pipeline=pipeline, vllm_omni=VERSION, out=str(root), patch=True))
         result.plan.commit()
         found[model] = Tree(model, root, dict(result.spec.context()))
     return found
@@ -72,21 +73,24 @@ def test_the_files_are_those_of_a_complete_package(tree: Tree, reference: Path) 
         re.sub(r"_(ocr|prompts)\b|_ocr(?=_lora)", "", path.relative_to(root).as_posix().replace(name, "NAME"))
         for root, name in ((reference, "bagel"),)
         for path in root.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.suffix != ".pyc"
     }
     mine = {
         re.sub(
             r"_(ocr|prompts)\b|_ocr(?=_lora)", "", path.relative_to(tree.root).as_posix().replace(tree.model, "NAME")
         )
         for path in tree.root.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.suffix != ".pyc"
     }
     lacking = {"tests/special_e2e/build_NAME_tiny_random.py"}  # the sizes of a tiny checkpoint are a person's choice
     if not tree.spec["deploy"].get("pipeline"):
         lacking.add("examples/flowgrpo_trainer/NAME/NAME_deploy_config.yaml")
     if tree.spec["media"]["kind"] not in ("image", "video"):
         lacking.add("tests/special_e2e/NAME_brightness.py")  # what cannot be bright is scored by the user's own
-    assert kinds - mine == lacking
+    # Of the runtime each has the modules that it reaches, and those that its scripts run.
+    runtime = f"verl_omni/pipelines/{RUNTIME}/"
+    assert {path for path in kinds - mine if not path.startswith(runtime)} == lacking
+    assert {f"{runtime}{name}.py" for name in ("before_start", "export", "saved_config")} <= mine
     patch = (tree.root / "verl_omni.patch").read_text()
     assert f"run_flowgrpo_{tree.model}.sh" not in patch, "it asks for a checkpoint, which no CI has"
     assert f"+examples/{tree.model}/flowgrpo_trainer_{tree.model}.md" in patch
@@ -157,6 +161,7 @@ def test_a_script_asks_for_each_thing_that_is_not_known(tree: Tree, kind: str, t
     assert overrides["actor_rollout_ref.model.path"] == given.get("MODEL_PATH", released)
     assert overrides["actor_rollout_ref.model.architecture"] == tree.spec["names"]["architecture"]
     if tree.model == "omni_gen2":
+        assert "before_start.py --denoiser transformer --more-steps=0 -- " in script.read_text()
         assert overrides["actor_rollout_ref.rollout.engine_kwargs.vllm_omni.model_class_name"] == "OmniGen2Pipeline"
         assert overrides["actor_rollout_ref.rollout.layered_summon"] == "True"
     else:
@@ -243,7 +248,7 @@ def test_an_edited_value_cannot_become_a_command(
     shutil.copy(package / "scaffold.lock.toml", tmp_path)
     shutil.copy(package / "scaffold.toml", tmp_path / "edited.toml")
     alter(tmp_path / "edited.toml", line, complaint)
-    out = scaffold_cli("new", "au_k", "--spec", tmp_path / "edited.toml", "--out", tmp_path / "out")
+    out = scaffold_cli("new", "au_k", "--spec", tmp_path / "edited.toml", "--patch", "--out", tmp_path / "out")
     assert "it must be " in out.refusal(2)
     assert not (tmp_path / "out").exists()
 

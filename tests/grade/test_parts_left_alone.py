@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from runtime.checkpoint import DenoiserSource, read_checkpoint  # noqa: E402
-from runtime.engine_config import EngineConfig  # noqa: E402
+from flow_grpo_runtime.checkpoint import DenoiserSource, read_checkpoint  # noqa: E402
+from flow_grpo_runtime.engine_config import EngineConfig  # noqa: E402
 
 
 def test_the_parts_that_are_left_alone_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

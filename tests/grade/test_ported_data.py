@@ -196,20 +196,6 @@ def test_scales_that_a_request_always_has_are_set_by_the_scripts() -> None:
     assert not any("pipeline.guidance_scale=" in text for text in files("OmniGen2Pipeline").values())
 
 
-def test_the_schedule_of_a_checkpoint_that_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (text,) = [text for path, text in files("AnimaPipeline").items() if path.endswith("/common.py")]
-    names: dict[str, Any] = {}
-    start = text.index("def scheduler_config")
-    imports = "from runtime.settings_file import scheduler_config as read_scheduler_config\nfrom typing import Any\n"
-    exec(imports + text[start : text.index("\n\n\n", start)], names)
-    (tmp_path / "scheduler").mkdir()
-    (tmp_path / "scheduler" / "scheduler_config.json").write_text('{"shift": 5.0}')
-    (tmp_path / "anima.safetensors").touch()
-    for place in (tmp_path, tmp_path / "anima.safetensors"):
-        assert names["scheduler_config"](str(place)) == {"shift": 5.0}
-    assert names["scheduler_config"](str(tmp_path / "scheduler")) == {"shift": 3.0}
-
-
 def test_the_scripts_name_the_loop_and_send_the_text_alone() -> None:
     mine = files("WanS2VPipeline")
     (settings,) = [text for path, text in mine.items() if path.endswith("_agent_loop.yaml")]

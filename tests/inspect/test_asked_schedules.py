@@ -46,25 +46,6 @@ def test_two_defaults_are_none(tmp_path: Path) -> None:
     assert look(tmp_path, loop, init=HELD).value("detail.scheduler.default_steps") is None
 
 
-CARRIED = """
-count = {count}
-dt = torch.tensor(-1.0 / count)
-now = torch.tensor(1.0)
-while now >= -dt / 2:
-    x = x + dt * self.net(x, now, cond)
-    now = now + dt
-"""
-
-
-@pytest.mark.parametrize(
-    ("count", "steps"), [("params.num_inference_steps", "n"), ("self.settings.num_inference_steps", None)]
-)
-def test_a_setting_of_the_same_name_is_no_request(tmp_path: Path, count: str, steps: str | None) -> None:
-    init = "from transformers import AutoConfig\nself.settings = AutoConfig.from_pretrained(od_config.model)"
-    found = look(tmp_path, CARRIED.format(count=count), init=init)
-    assert (found.value("scheduler.steps"), found.value("scheduler.direction")) == (steps, "descending")
-
-
 EXTRA = """
 import inspect
 taken = inspect.signature(self.scheduler.step).parameters.keys()

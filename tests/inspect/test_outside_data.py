@@ -142,13 +142,11 @@ def test_a_number_of_steps_that_a_file_may_say_is_no_more_than_likely(tmp_path: 
 
 
 def test_what_the_given_checkpoint_says_goes_before_the_default(tmp_path: Path) -> None:
-    """The package still has the source's default: it is for every checkpoint."""
     look(tmp_path, LOOP.replace("SHIFT", "self.cfg.shift"), init=f"{READ}self.cfg = Config(**raw)", before=BEFORE)
     headers = CheckpointHeaders("given", (), (), {"config.json": {"shift": 7.0}})
     report = inspect_pipeline(locate(str(tmp_path)), "MadeUpPipeline", headers)
     found = report.facts["answers.scheduler.shift"]
     assert (found.value, found.confidence) == (7.0, "likely")
     assert "given/config.json" in {place.file for place in found.evidence}
-    assert "['shift'], 4.0)" in report.facts["detail.schedule.written"].value["text"]
     shown = lines_of(report, locate(str(tmp_path)), "scheduler.shift")["evidence"]
     assert [place["lines"] for place in shown if place["file"] == "given/config.json"] == [[]]

@@ -58,11 +58,8 @@ def report(tmp_path: Path, walk: str = BEFORE, names: str = "") -> Report:
 
 
 @pytest.mark.parametrize("names", ["", "set_timesteps step"])
-def test_the_schedule_is_computed_with_what_the_file_says(tmp_path: Path, names: str) -> None:
+def test_the_schedule_is_counted(tmp_path: Path, names: str) -> None:
     found = report(tmp_path, names=names)
-    text = found.fact("detail.schedule.written").value["text"]
-    assert text.startswith("torch.cat([setting(model_path, 'sampler.json', ['shift'], 2.5) * torch.linspace(1.0, ")
-    assert text.endswith(", torch.zeros(1)])")
     assert found.fact("answers.scheduler.steps").value == "n"
     direction = found.fact("answers.scheduler.direction")
     assert (direction.value, direction.confidence) == ("descending", "likely")  # a file may say where it ends
@@ -74,9 +71,3 @@ def test_the_call_of_the_step_is_what_the_rollout_replaces(tmp_path: Path, names
     parts = found.fact("detail.region.parts").value
     assert (parts["sample"], parts["output"], parts["function"]) == ("x", "v", "forward")
     assert parts["first"] == parts["last"]
-    assert found.fact("detail.prediction.sign").value == 1
-
-
-def test_a_step_that_goes_the_other_way(tmp_path: Path) -> None:
-    turned = BEFORE.replace("self.levels[i + 1] - self.levels[i]", "self.levels[i] - self.levels[i + 1]")
-    assert report(tmp_path, turned).fact("detail.prediction.sign").value == -1

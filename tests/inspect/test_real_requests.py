@@ -99,8 +99,7 @@ def test_setting_that_replaces_another(tmp_path: Path, monkeypatch: pytest.Monke
     )
     found = look(tmp_path, GUIDED.format(before=before))
     assert found.value("cfg.scales") == {"own_scale": 4.0, "strength": 4.0}
-    (setting,) = found.value("detail.cfg.combination")["settings"]
-    assert setting == {"name": "own_scale", "default": 4.0, "others": ["strength"]}
+    assert found.value("detail.cfg.others") == {"own_scale": ["strength"]}
 
 
 def test_setting_that_a_function_returns_unless_it_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,8 +202,7 @@ if prompt.get("hidden") is None:
 self.scheduler.set_timesteps(steps)
 """
     for place, text in (("maybe", loop), ("always", refused)):
-        asked = look(tmp_path / place, text + TURNS, init=HELD).value("detail.scheduler.asked")
-        assert asked == {"num_inference_steps": "num_inference_steps"}
+        assert look(tmp_path / place, text + TURNS, init=HELD).value("scheduler.steps") == "n"
 
 
 def test_table_that_only_a_request_fills(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import scaffold.inspect.known_schedulers
+import scaffold.inspect
 from scaffold.inspect.scheduler_signatures import agreed, main, read_signatures
 from scaffold.upstream.source import FolderSource
 
-TABLE = Path(scaffold.inspect.known_schedulers.__path__[0]) / "signatures.json"
+TABLE = Path(scaffold.inspect.__path__[0]) / "scheduler_signatures.json"
 
 
 @pytest.mark.upstream

@@ -11,51 +11,50 @@ from scaffold.upstream import locate
 
 pytestmark = pytest.mark.upstream
 
-# key: evaluations, direction of the loop's times, shift (None: none, or one that follows the image), sign of the
-# output as d x / d sigma, dimensions of the sample.
+# key: evaluations, direction of the loop's times, shift (None: none, one that follows the image, or of a class that is
+# not followed), dimensions of the sample.
 BY_HAND: dict[str, dict[str, tuple[Any, ...]]] = {
     "0.30.0": {
-        "MammothModa2DiTPipeline": ("n", "ascending", None, -1, 4),
-        "AuKPipeline": ("n", "ascending", None, -1, 3),
-        "WanS2VPipeline": ("n", "descending", 3.0, 1, 5),
+        "MammothModa2DiTPipeline": ("n", None, None, 4),
+        "AuKPipeline": ("n", "ascending", None, 3),
+        "WanS2VPipeline": ("n", None, None, 5),
         # Its grid of eight distilled levels or its straight line: an option of the engine chooses.
-        "LongCatVideoAvatarPipeline": (None, "descending", None, -1, 5),
-        "BooguImagePipeline": ("n", "ascending", None, -1, 4),
-        "LancePipeline": ("n", "descending", 3.0, 1, 2),
+        "LongCatVideoAvatarPipeline": (None, "descending", None, 5),
+        "BooguImagePipeline": ("n", None, None, 4),
+        "LancePipeline": ("n", "descending", 3.0, 2),
         # Its number of steps goes through a dictionary that a loop fills.
-        "MingImagePipeline": (None, "descending", None, -1, 4),
-        "MingImageDiffusionPipeline": ("n", "descending", None, -1, 5),
+        "MingImagePipeline": (None, "descending", None, 4),
+        "MingImageDiffusionPipeline": ("n", "descending", None, 5),
         # The output is negated, and with a time for each token so is the step.
-        "SanaWmPipeline": ("n", "descending", 9.8, 1, 5),
+        "SanaWmPipeline": ("n", None, None, 5),
         # As many turns as a setting says that is not a request's.
-        "InternVLAA1Pipeline": (None, "descending", 1.0, 1, 3),
-        "Gr00tN1d7Pipeline": (None, "ascending", None, -1, 3),
-        "Pi0Pipeline": ("n", "descending", 1.0, 1, 3),
-        "Pi05Pipeline": ("n", "descending", 1.0, 1, 3),
-        "HunyuanImage3ForCausalMM": ("n", "descending", None, 1, None),
-        "OmniGen2Pipeline": ("n", "ascending", None, -1, 4),
-        "LingBotVideoPipeline": ("n", "descending", 3.0, 1, 5),
-        "AnimaPipeline": ("n", "descending", 3.0, 1, 5),
+        "InternVLAA1Pipeline": (None, None, None, 3),
+        "Gr00tN1d7Pipeline": (None, None, None, 3),
+        "Pi0Pipeline": ("n", None, None, 3),
+        "Pi05Pipeline": ("n", None, None, 3),
+        "HunyuanImage3ForCausalMM": ("n", None, None, None),
+        "OmniGen2Pipeline": ("n", None, None, 4),
+        "LingBotVideoPipeline": ("n", None, None, 5),
+        "AnimaPipeline": ("n", "descending", 3.0, 5),
     },
     "0.27.0rc1": {
         # It carries one clip, and gives its step a batch of one.
-        "WanS2VPipeline": ("n", "descending", 3.0, 1, 4),
-        "BooguImagePipeline": ("n", "ascending", None, -1, 4),
-        "LingBotVideoPipeline": ("n", "descending", 3.0, 1, 5),
-        "OmniGen2Pipeline": ("n", "ascending", None, -1, 4),
-        "HunyuanImage3ForCausalMM": ("n", "descending", None, 1, None),
+        "WanS2VPipeline": ("n", None, None, 4),
+        "BooguImagePipeline": ("n", None, None, 4),
+        "LingBotVideoPipeline": ("n", None, None, 5),
+        "OmniGen2Pipeline": ("n", None, None, 4),
+        "HunyuanImage3ForCausalMM": ("n", "descending", None, None),
     },
     "0.22.0": {
-        "WanS2VPipeline": ("n", "descending", 3.0, 1, 4),
-        "OmniGen2Pipeline": ("n", "ascending", None, -1, 4),
-        "HunyuanImage3ForCausalMM": ("n", "descending", None, 1, None),
+        "WanS2VPipeline": ("n", None, None, 4),
+        "OmniGen2Pipeline": ("n", None, None, 4),
+        "HunyuanImage3ForCausalMM": ("n", "descending", None, None),
     },
 }
 FACTS = (
     "answers.scheduler.steps",
     "answers.scheduler.direction",
     "answers.scheduler.shift",
-    "detail.prediction.sign",
     "detail.scheduler.sample_rank",
 )
 
@@ -69,14 +68,3 @@ def test_schedule(version: str, key: str) -> None:
     for name, value in zip(FACTS, BY_HAND[version][key], strict=True):
         assert (report.fact(name).confidence == "unknown") is (value is None), name
         assert value is None or report.fact(name).evidence, name
-
-
-def test_a_class_of_the_source_is_not_the_one_of_diffusers() -> None:
-    report = inspect_pipeline(locate("0.30.0"), "OmniGen2Pipeline")
-    assert report.value("scheduler.class") == "FlowMatchEulerDiscreteScheduler"
-    assert report.value("detail.scheduler.origin")["kind"] == "source"
-    report = inspect_pipeline(locate("0.30.0"), "AnimaPipeline")
-    assert report.value("scheduler.class") == "FlowMatchEulerDiscreteScheduler"
-    assert report.value("detail.scheduler.origin") == {
-        "kind": "diffusers", "module": "diffusers", "class": "FlowMatchEulerDiscreteScheduler",
-    }  # fmt: skip

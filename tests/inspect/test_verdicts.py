@@ -285,3 +285,18 @@ def test_only_what_nobody_could_train_is_said_to_be_so(tmp_path: Path, init: str
     assert report.verdict["path"] == "refused"
     with pytest.raises(RefusedError, match=f"MadeUpPipeline of vllm-omni .*{what}"):
         refuse(report)
+
+
+@pytest.mark.parametrize("changed", ["x.clamp(-4, 4)", "keep * x + (1 - keep) * given", "x * 0.99", "x"])
+def test_a_sample_that_is_changed_after_its_update_is_refused_with_the_place(tmp_path: Path, changed: str) -> None:
+    loop = f"""
+    given, keep = torch.zeros_like(x), torch.ones_like(x)
+    sigmas = torch.linspace(1, 0, steps + 1)
+    for i in range(steps):
+        v = self.net(x, sigmas[i], cond)
+        x = x + (sigmas[i + 1] - sigmas[i]) * v
+        x = {changed}
+    """
+    verdict = look(tmp_path, loop).verdict
+    assert verdict["path"] == ("non_diffusers" if changed == "x" else "refused")
+    assert ("after its update the loop changes the sample once more" in verdict["reason"]) is (changed != "x")

@@ -94,13 +94,13 @@ def test_sentences_of_a_ported_readme_follow(
     folder, readme = (f"{place}/omnigen2" for place in ("verl_omni/pipelines", "examples/flowgrpo_trainer"))
     spec, text = out / f"{folder}_flow_grpo/scaffold.toml", out / f"{readme}/README.md"
     told = " ".join(text.read_text().split())
-    assert "of every layer: all linear layers of the ported layers. Take out" in told
+    assert "of every layer: all linear layers of the denoiser's layers. Take out" in told
     assert "| its settings | `guidance_scale` `4.0` |" in told
     set_value(spec, "guidance_scale", "5.0")
     set_value(spec, "targets", '["to_q", "to_k", "to_v", "feed_forward.linear_1", "linear_3", "linear"]')
     printed = changes(scaffold_cli("update", out, "--spec").success())
     told = " ".join(text.read_text().split())
-    assert "linear layers of the ported layers, but not `attn.to_out.0`, `feed_forward.down_proj`. Take out" in told
+    assert "linear layers of the denoiser's layers, but not `attn.to_out.0`, `feed_forward.down_proj`. Take out" in told
     assert "| its settings | `guidance_scale` `5.0` |" in told
     assert any(line.startswith("guidance_scale 4.0 to 5.0 in README.md, common.py") for line in printed)
     assert any(line.startswith("lora.targets another to another in README.md, run_omnigen2_ocr") for line in printed)

@@ -226,7 +226,7 @@ def test_new_over_an_updated_tree_of_its_own_names_the_command(
 ) -> None:
     out = output("0.30.0")
     before = snapshot(out)
-    line = scaffold_cli(*NEW, "--vllm-omni", "0.27.0rc1", "--out", out).refusal(2)
+    line = scaffold_cli(*NEW, "--vllm-omni", "0.27.0rc1", "--patch", "--out", out).refusal(2)
     assert advised(line) == [["update", str(out / PACKAGE), "--vllm-omni", "0.27.0rc1"]]
     assert snapshot(out) == before
 

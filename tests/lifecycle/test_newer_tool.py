@@ -48,12 +48,12 @@ def test_unchanged_package_follows_the_preset(
     preset: Callable[[str, str], None], scaffold_cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     out, fresh = tmp_path / "out", tmp_path / "fresh"
-    scaffold_cli(*NEW, *VERSION, "--out", out).success()
+    scaffold_cli(*NEW, *VERSION, "--patch", "--out", out).success()
     preset("noise_level = 0.7", "noise_level = 0.6")
     printed = scaffold_cli("update", out).success()
     assert "this version of omni-scaffold changes recipe.noise_level\n" in printed
     assert "\nrecipe.noise_level 0.7 to 0.6 in README.md, run_toy_ocr_lora.sh, run_flowgrpo_toy.sh\n" in printed
-    scaffold_cli(*NEW, *VERSION, "--out", fresh).success()
+    scaffold_cli(*NEW, *VERSION, "--patch", "--out", fresh).success()
     assert snapshot(out) == snapshot(fresh)
     assert "nothing to do" in scaffold_cli("update", out).success()
 
@@ -63,7 +63,7 @@ def test_a_persons_value_stays_and_the_others_follow(
     preset: Callable[[str, str], None], scaffold_cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    scaffold_cli(*NEW, *VERSION, "--out", out).success()
+    scaffold_cli(*NEW, *VERSION, "--patch", "--out", out).success()
     edit(out / SPEC, "noise_level = 0.7", "noise_level = 0.55")
     scaffold_cli("update", out, "--spec").success()
     preset("total_steps = 300", "total_steps = 200")
@@ -79,7 +79,7 @@ def test_value_that_both_changed_is_a_conflict(
     preset: Callable[[str, str], None], scaffold_cli: Callable[..., Any], tmp_path: Path, rendered: bool
 ) -> None:
     out = tmp_path / "out"
-    scaffold_cli(*NEW, *VERSION, "--out", out).success()
+    scaffold_cli(*NEW, *VERSION, "--patch", "--out", out).success()
     edit(out / SPEC, "noise_level = 0.7", "noise_level = 0.55")
     if rendered:
         scaffold_cli("update", out, "--spec").success()
@@ -99,7 +99,7 @@ def test_drift_tells_nothing_of_a_newer_preset(
     preset: Callable[[str, str], None], scaffold_cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    scaffold_cli(*NEW, *VERSION, "--out", out).success()
+    scaffold_cli(*NEW, *VERSION, "--patch", "--out", out).success()
     drift = ("drift", "BagelPipeline", "--to", "0.30.0", "--package", out)
     before = scaffold_cli(*drift)
     preset("noise_level = 0.7", "noise_level = 0.6")

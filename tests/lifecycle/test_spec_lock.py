@@ -110,7 +110,7 @@ def test_a_lock_is_read_inside_its_tree_alone(
 def test_new_takes_a_spec_with_its_lock(scaffold_cli: Callable[..., Any], golden: Path, tmp_path: Path) -> None:
     spec = tmp_path / "edited.toml"
     shutil.copy(golden / GOLDEN / SPEC_NAME, spec)
-    new = ("new", "bagel", "--spec", spec, "--out", tmp_path / "out")
+    new = ("new", "bagel", "--spec", spec, "--patch", "--out", tmp_path / "out")
     assert "edited.toml has no scaffold.lock.toml beside it" in scaffold_cli(*new).refusal(2)
     shutil.copy(golden / GOLDEN / LOCK_NAME, tmp_path / "scaffold.lock")
     assert "rename scaffold.lock" in scaffold_cli(*new).refusal(2)

@@ -326,8 +326,8 @@ def test_package_from_a_checkpoint_keeps_its_sizes(
 ) -> None:
     checkpoint = small_checkpoint(tmp_path / "checkpoint")
     out, expected = tmp_path / "out", tmp_path / "expected"
-    scaffold_cli(*NEW, "--checkpoint", checkpoint, "--vllm-omni", "0.24.0", "--out", out).success()
-    scaffold_cli(*NEW, "--checkpoint", checkpoint, "--vllm-omni", "0.30.0", "--out", expected).success()
+    scaffold_cli(*NEW, "--checkpoint", checkpoint, "--vllm-omni", "0.24.0", "--patch", "--out", out).success()
+    scaffold_cli(*NEW, "--checkpoint", checkpoint, "--vllm-omni", "0.30.0", "--patch", "--out", expected).success()
     shutil.rmtree(checkpoint)
     scaffold_cli("update", out, "--vllm-omni", "0.30.0").success()
     assert snapshot(out) == snapshot(expected)
@@ -369,7 +369,7 @@ def test_empty_version_is_no_wish_for_the_default(
 
 def test_partial_package_is_rendered_from_its_own_spec(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    scaffold_cli("new", "omnigen2", "--vllm-omni", "0.30.0", "--out", out).success()
+    scaffold_cli("new", "omnigen2", "--vllm-omni", "0.30.0", "--patch", "--out", out).success()
     before = snapshot(out)
     assert "nothing to do" in scaffold_cli("update", out, "--spec").out
     assert snapshot(out) == before

@@ -215,7 +215,7 @@ def test_a_table_of_positions_in_time_is_refused(scaffold_cli: Callable[..., Any
     """The weights that make videos have one; their latents are others."""
     checkpoint = write_checkpoint(tmp_path / "Lance_3B_Video", {"latent_pos_embed.pos_embed": (31 * 64, 64)})
     flags = ("--pipeline", "LancePipeline", "--vllm-omni", VERSION, "--checkpoint", checkpoint)
-    refused = scaffold_cli("new", "lance", *flags, "--out", tmp_path / "out").refusal()
+    refused = scaffold_cli("new", "lance", *flags, "--patch", "--out", tmp_path / "out").refusal()
     assert "'latent_pos_embed.pos_embed' has 1984 rows, which is not a square grid" in refused
 
 
@@ -224,7 +224,7 @@ def test_a_checkpoint_without_a_configuration_of_its_own_is_taken(
 ) -> None:
     checkpoint = write_checkpoint(tmp_path / "Lance_3B")
     flags = ("--pipeline", "LancePipeline", "--vllm-omni", VERSION, "--checkpoint", checkpoint)
-    scaffold_cli("new", "lance", *flags, "--out", tmp_path / "out").success()
+    scaffold_cli("new", "lance", *flags, "--patch", "--out", tmp_path / "out").success()
     spec = spec_of(tmp_path / "out")
     assert spec.value("architecture.hidden_size") == 64
     assert {"field": "rope_sections", "default": [4, 2, 2], "of": "text"}.items() <= next(

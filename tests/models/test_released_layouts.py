@@ -22,7 +22,10 @@ from scaffold.spec import read_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = "0.30.0"
-COMPLETE = {proven.partition(" ")[0] for proven in proofs()[VERSION]}  # others may have a layout before their proof
+# Others may have a layout before their proof; where diffusers has the pipeline, it loads the checkpoint.
+EXPORTS = json.loads((ROOT / "scaffold" / "inspect" / "diffusers_exports.json").read_text(encoding="utf-8"))
+LOADED = {name for release in ("0.38.0", "0.40.0") for name in EXPORTS[release]["pipelines"]}
+COMPLETE = {proven.partition(" ")[0] for proven in proofs()[VERSION]} - LOADED
 DTYPES = {"BF16": "bfloat16", "F32": "float32"}
 # In a process of its own: what the module is, and how much memory of its own it has.
 LOAD = """

@@ -183,7 +183,7 @@ def test_noise_that_follows_the_image_is_rendered_where_the_configuration_asks(s
 def test_without_a_checkpoint_sizes_are_those_of_the_released_one(
     scaffold_cli: Callable[..., Any], tmp_path: Path
 ) -> None:
-    told = scaffold_cli("new", "sensenova_u1", "--vllm-omni", "0.30.0", "--out", tmp_path / "out").success()
+    told = scaffold_cli("new", "sensenova_u1", "--vllm-omni", "0.30.0", "--patch", "--out", tmp_path / "out").success()
     assert "complete" in told
     spec = read_spec(tmp_path / "out" / PACKAGE / "scaffold.toml").spec
     assert spec.value("architecture.hidden_size") == 4096
@@ -203,7 +203,7 @@ def test_a_part_that_no_template_renders_is_named(
     scaffold_cli: Callable[..., Any], tmp_path: Path, config: dict[str, Any], reason: str
 ) -> None:
     checkpoint = write_checkpoint(tmp_path / "checkpoint", config=config)
-    flags = ("--vllm-omni", "0.30.0", "--checkpoint", checkpoint, "--out", tmp_path / "out")
+    flags = ("--vllm-omni", "0.30.0", "--checkpoint", checkpoint, "--patch", "--out", tmp_path / "out")
     told = " ".join(scaffold_cli("new", "sensenova_u1", *flags).success().split())
     assert "partial" in told
     assert reason in told
@@ -223,5 +223,5 @@ def test_a_checkpoint_that_does_not_fit_is_refused_by_name(
     scaffold_cli: Callable[..., Any], tmp_path: Path, change: Any, config: Any, message: str
 ) -> None:
     checkpoint = write_checkpoint(tmp_path / "checkpoint", change, config)
-    flags = ("--vllm-omni", "0.30.0", "--checkpoint", checkpoint, "--out", tmp_path / "out")
+    flags = ("--vllm-omni", "0.30.0", "--checkpoint", checkpoint, "--patch", "--out", tmp_path / "out")
     assert message in scaffold_cli("new", "sensenova_u1", *flags).refusal()

@@ -34,7 +34,7 @@ def render(scaffold_cli: Callable[..., Any], upstream: Any, tmp_path: Path) -> C
 
     def run(model: str = "bagel", *options: object) -> Path:
         out = tmp_path / "out"
-        scaffold_cli("new", model, "--vllm-omni", upstream.root, "--out", out, *options).success()
+        scaffold_cli("new", model, "--vllm-omni", upstream.root, "--patch", "--out", out, *options).success()
         return out
 
     return run
@@ -46,7 +46,7 @@ def follow_or_refuse(scaffold_cli: Callable[..., Any], upstream: Any, tmp_path: 
 
     def run() -> Path | None:
         out = tmp_path / "out"
-        outcome = scaffold_cli("new", "bagel", "--vllm-omni", upstream.root, "--out", out)
+        outcome = scaffold_cli("new", "bagel", "--vllm-omni", upstream.root, "--patch", "--out", out)
         if outcome.code == 0:
             return out
         outcome.refusal(3)
@@ -130,7 +130,7 @@ def test_other_guidance_defaults_without_a_recipe(
     out = tmp_path / "out"
     scaffold_cli(
         *("new", "zeta", "--pipeline", "ZetaPipeline", "--vllm-omni", upstream.root),
-        *("--checkpoint", tiny_checkpoint(), "--out", out),
+        *("--checkpoint", tiny_checkpoint(), "--patch", "--out", out),
     ).success()
     text = (out / "verl_omni/pipelines/zeta_flow_grpo/common.py").read_text()
     assert '"cfg_text_scale": 6.25' in text
@@ -215,7 +215,7 @@ def test_everything_renamed_files_and_folder_too(
     folder.rename(folder.with_name("gondola"))
     out = tmp_path / "out"
     scaffold_cli(
-        *("new", "gondola", "--vllm-omni", upstream.root, "--checkpoint", tiny_checkpoint(), "--out", out)
+        *("new", "gondola", "--vllm-omni", upstream.root, "--checkpoint", tiny_checkpoint(), "--patch", "--out", out)
     ).success()
     rollout = out / "verl_omni/pipelines/gondola_flow_grpo/vllm_omni_rollout_adapter.py"
     assert ("vllm_omni.diffusion.models.gondola.pipe", "ZetaPipeline") in imports_of(rollout)
@@ -276,8 +276,8 @@ def test_number_of_steps_that_no_offset_mends(
         offsets = {"num_timesteps + 2": "request_offset = -2\n", "num_timesteps - 1": "request_offset = 1\n"}
         wanted = offsets.get(points, "NotImplementedError")
         spec, common = (out / f"{PACKAGE}/scaffold.lock.toml").read_text(), (out / COMMON).read_text()
-        left_open = 'value = "partial"' in spec and "the noise levels of the schedule, from 1 downwards: port" in common
-        assert left_open or wanted in spec + common
+        carried = "CallPlan(" in common  # a package that records has its levels from the rollout
+        assert carried or wanted in spec + common
 
 
 def test_loop_in_a_parent_class(upstream: Any, render: Callable[..., Path], default_tree: Path) -> None:
@@ -316,8 +316,8 @@ def test_other_bounds_of_the_guidance_interval(
     out = follow_or_refuse()
     if out is not None:
         assert not same_code(out, default_tree, TRAINING)
-        left_open = "how the branches of guidance are combined: port vllm_omni/" in (out / COMMON).read_text()
-        assert left_open or "(sigma >= low) & (sigma < high)" in (out / TRAINING).read_text()
+        carried = "CallPlan(" in (out / COMMON).read_text()
+        assert carried or "(sigma >= low) & (sigma < high)" in (out / TRAINING).read_text()
 
 
 def test_unconditional_branch_that_encodes_an_empty_prompt(
@@ -351,7 +351,7 @@ def test_no_denoising_loop_is_refused(scaffold_cli: Callable[..., Any], upstream
     stub = "\n    def generate_image(self, **kwargs):\n        return [], None, None, None\n"
     loop = re.compile(r"\n    def generate_image\(.*?(?=\n    @staticmethod\n    def _combine_cfg)", re.DOTALL)
     upstream.rewrite(MODEL, lambda text: loop.sub(stub, text))
-    scaffold_cli("new", "bagel", "--vllm-omni", upstream.root, "--out", tmp_path / "out").refusal(3)
+    scaffold_cli("new", "bagel", "--vllm-omni", upstream.root, "--patch", "--out", tmp_path / "out").refusal(3)
     assert not (tmp_path / "out").exists()
 
 
@@ -359,7 +359,7 @@ def test_other_latent_sizes_need_another_checkpoint(
     scaffold_cli: Callable[..., Any], upstream: Any, tmp_path: Path
 ) -> None:
     upstream.replace(PIPELINE, '"z_channels", 16', '"z_channels", 48')
-    outcome = scaffold_cli("new", "bagel", "--vllm-omni", upstream.root, "--out", tmp_path / "out")
+    outcome = scaffold_cli("new", "bagel", "--vllm-omni", upstream.root, "--patch", "--out", tmp_path / "out")
     outcome.refusal(outcome.code if outcome.code in (2, 3) else 2)
 
 

@@ -31,7 +31,7 @@ def refuse(scaffold_cli: Callable[..., Any], out: Path) -> Callable[..., str]:
     """Return a function that gives the error line of ``new`` with ``--out``."""
 
     def run(*arguments: object, code: int = 2) -> str:
-        line: str = scaffold_cli("new", *arguments, "--out", out).refusal(code)
+        line: str = scaffold_cli("new", *arguments, "--patch", "--out", out).refusal(code)
         assert not out.parent.exists()
         return line
 
@@ -87,18 +87,9 @@ def test_pipeline_that_is_nothing(refuse: Callable[..., str], pipeline: str) -> 
     refuse("mine", "--pipeline", pipeline)
 
 
-@pytest.mark.parametrize("pipeline", ["QwenImagePipeline", "StableDiffusion3Pipeline"])
-def test_diffusers_pipeline_is_refused_with_the_guide(refuse: Callable[..., str], pipeline: str) -> None:
-    line = refuse("x", "--pipeline", pipeline, code=3)
-    assert pipeline in line
-    assert "diffusers" in line
-    assert "integrating_a_diffusion_model" in line
-
-
 @pytest.mark.parametrize(
     ("pipeline", "reason", "file"),
     [
-        ("FluxPipeline", "loads through diffusers", "flux/pipeline_flux.py"),
         ("NextStep11Pipeline", "is not supported here", "nextstep_1_1/"),
         ("MiniMaxH3Pipeline", "is not supported here", "minimax_h3/"),
     ],
@@ -191,7 +182,7 @@ def test_output_folder_with_other_content(
 ) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     before = tree_of(tmp_path)
-    line = scaffold_cli("new", "bagel", "--out", tmp_path).refusal()
+    line = scaffold_cli("new", "bagel", "--patch", "--out", tmp_path).refusal()
     assert "mine.txt" in line
     assert "nothing was written" in line
     assert tree_of(tmp_path) == before
@@ -205,10 +196,10 @@ def test_output_folder_with_an_edited_file(
     edited = out / "verl_omni/pipelines/bagel_flow_grpo/common.py"
     edited.write_text(edited.read_text() + "# mine\n")
     before = tree_of(out)
-    line = scaffold_cli("new", "bagel", "--out", out).refusal()
+    line = scaffold_cli("new", "bagel", "--patch", "--out", out).refusal()
     assert "common.py" in line
     assert tree_of(out) == before
-    scaffold_cli("new", "bagel", "--out", out, "--force").success()
+    scaffold_cli("new", "bagel", "--patch", "--out", out, "--force").success()
     assert tree_of(out) == tree_of(default_tree)
 
 
@@ -218,7 +209,7 @@ def test_output_folder_with_a_link_on_the_way(scaffold_cli: Callable[..., Any], 
     out.mkdir()
     (out / "verl_omni").symlink_to(outside)
     for options in ([], ["--force"]):
-        scaffold_cli("new", "bagel", "--out", out, *options).refusal()
+        scaffold_cli("new", "bagel", "--patch", "--out", out, *options).refusal()
     assert not list(outside.iterdir())
     assert [path.name for path in out.iterdir()] == ["verl_omni"]
 
@@ -226,7 +217,7 @@ def test_output_folder_with_a_link_on_the_way(scaffold_cli: Callable[..., Any], 
 def test_output_folder_that_is_a_file_or_below_one(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for out in ("file", "file/below"):
-        assert "file" in scaffold_cli("new", "bagel", "--out", tmp_path / out).refusal()
+        assert "file" in scaffold_cli("new", "bagel", "--patch", "--out", tmp_path / out).refusal()
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -261,7 +252,7 @@ def test_vllm_omni_that_does_not_parse(refuse: Callable[..., str], upstream: Any
 
 
 def test_version_that_the_index_does_not_have(scaffold_cli: Callable[..., Any], out: Path) -> None:
-    outcome = scaffold_cli("new", "bagel", "--vllm-omni", "0.99.0", "--out", out)
+    outcome = scaffold_cli("new", "bagel", "--vllm-omni", "0.99.0", "--patch", "--out", out)
     if "cannot be reached" in outcome.err:
         pytest.skip("the package index cannot be reached")
     assert "0.99.0" in outcome.refusal()
@@ -269,7 +260,7 @@ def test_version_that_the_index_does_not_have(scaffold_cli: Callable[..., Any], 
 
 def test_version_that_cannot_be_fetched(scaffold_child: Callable[..., Any], out: Path, tmp_path: Path) -> None:
     outcome = scaffold_child(
-        *("new", "bagel", "--vllm-omni", "0.27.0rc1", "--out", out),
+        *("new", "bagel", "--vllm-omni", "0.27.0rc1", "--patch", "--out", out),
         OMNI_SCAFFOLD_CACHE=str(tmp_path / "cache"),
         **NO_INDEX,
     )
@@ -372,7 +363,7 @@ def test_checkpoint_with_a_layer_of_an_absurd_number(
     scaffold_child: Callable[..., Any], tiny_checkpoint: Callable[..., Path], out: Path, index: str
 ) -> None:
     folder = tiny_checkpoint({f"language_model.model.layers.{index}.input_layernorm.weight": (96,)})
-    scaffold_child("new", "bagel", "--checkpoint", folder, "--out", out, code=BOUNDED).refusal()
+    scaffold_child("new", "bagel", "--checkpoint", folder, "--patch", "--out", out, code=BOUNDED).refusal()
     assert not out.parent.exists()
 
 

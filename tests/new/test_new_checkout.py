@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from scaffold.render.runtime import runtime_files
+from scaffold.render.runtime import FOLDER
 
 SOURCE = os.environ.get("VERL_OMNI_SRC", "")
 pytestmark = [
@@ -59,11 +61,26 @@ class Clone:
     def rendered(self) -> set[str]:
         """What is rendered for the release; where the engine asks no adapter for a fold, a worker class does."""
         worker = {f"{PACKAGE}/vllm_omni_worker_extension.py"} if self.release == "v0.2.0" else set()
-        return RENDERED | worker | set(runtime_files())
+        return RENDERED | worker | reached(self.root)
 
     def git(self, *arguments: str) -> str:
         """Return the output of a git command in the clone."""
         return git(self.root, *arguments)
+
+
+def reached(root: Path) -> set[str]:
+    """Return the modules of the runtime that package and scripts name, and those that these import."""
+    scripts = "".join((root / path).read_text(encoding="utf-8") for path in RENDERED if path.endswith(".sh"))
+    found = {f"{FOLDER}/{name}.py" for name in re.findall(r"flow_grpo_runtime[./](\w+)", scripts)}
+    waiting = [*sorted((root / PACKAGE).glob("*.py")), *(root / file for file in found)]
+    while waiting:
+        for node in ast.walk(ast.parse(waiting.pop().read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+                files = {f"{FOLDER}/{name}.py" for name in names if (root / FOLDER / f"{name}.py").is_file()}
+                waiting += [root / file for file in files - found]
+                found |= files
+    return {*found, f"{FOLDER}/__init__.py"}
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -245,7 +262,7 @@ def test_patch_made_without_a_checkout_applies_to_one(
     clone: Clone, scaffold_cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    options = ("--profile", clone.release, "--out", out)
+    options = ("--profile", clone.release, "--patch", "--out", out)
     scaffold_cli("new", "bagel_scaffold", "--pipeline", "BagelPipeline", *options).success()
     git(clone.pristine, "apply", "--check", str(out / "verl_omni.patch"))
     for path in RENDERED - {f"{PACKAGE}/scaffold.toml", f"{PACKAGE}/scaffold.lock.toml"}:

@@ -26,7 +26,7 @@ def render(scaffold_cli: Callable[..., Any], tmp_path: Path) -> Callable[..., Pa
 
     def run(checkpoint: Path, *options: str) -> Path:
         out = tmp_path / "out"
-        scaffold_cli("new", "bagel", "--checkpoint", checkpoint, "--out", out, *options).success()
+        scaffold_cli("new", "bagel", "--checkpoint", checkpoint, "--patch", "--out", out, *options).success()
         return out
 
     return run
@@ -171,7 +171,7 @@ def test_hostile_names_stay_text(
     place, out = tmp_path / "touched", tmp_path / "out"
     name = name.replace("{place}", str(place))
     checkpoint = tiny_checkpoint({name: (1,)})
-    scaffold_cli("new", "bagel", "--checkpoint", checkpoint, "--out", out).success()
+    scaffold_cli("new", "bagel", "--checkpoint", checkpoint, "--patch", "--out", out).success()
     compile_all(out)
     for path in out.rglob("*.sh"):
         assert "evil" not in path.read_text()

@@ -37,7 +37,7 @@ def spec_file(reference: Path, tmp_path: Path) -> Callable[..., Path]:
 
 
 def render(scaffold_cli: CLI, spec: Path, out: Path) -> Path:
-    scaffold_cli("new", "bagel", "--spec", spec, "--out", out).success()
+    scaffold_cli("new", "bagel", "--spec", spec, "--patch", "--out", out).success()
     return out
 
 
@@ -85,6 +85,6 @@ def test_the_proof_knows_it(
 def test_only_what_the_module_computes(
     computed: Any, scaffold_cli: CLI, spec_file: Callable[..., Path], tmp_path: Path
 ) -> None:
-    line = scaffold_cli("new", "bagel", "--spec", spec_file(computed), "--out", tmp_path / "out").refusal()
+    line = scaffold_cli("new", "bagel", "--spec", spec_file(computed), "--patch", "--out", tmp_path / "out").refusal()
     assert "checkpoint.computed is" in line
     assert f"it must be ['{TABLE}'], all that the module computes" in line

@@ -37,7 +37,7 @@ def test_spec_renders_the_same_tree_without_vllm_omni(
     cache = tmp_path / "cache"
     out = tmp_path / "out"
     scaffold_child(
-        *("new", "bagel", "--spec", reference / SPEC, "--out", out),
+        *("new", "bagel", "--spec", reference / SPEC, "--patch", "--out", out),
         code=SEALED,
         OMNI_SCAFFOLD_CACHE=str(cache),
         **NOWHERE,
@@ -59,7 +59,7 @@ def test_spec_of_each_release_renders_its_tree(
     release: str,
 ) -> None:
     tree = release_trees[release]
-    scaffold_cli("new", "bagel", "--spec", tree / SPEC, "--out", tmp_path / "out").success()
+    scaffold_cli("new", "bagel", "--spec", tree / SPEC, "--patch", "--out", tmp_path / "out").success()
     assert tree_of(tmp_path / "out") == tree_of(tree)
 
 
@@ -68,7 +68,7 @@ def test_spec_in_place_changes_nothing(
 ) -> None:
     out = tmp_path / "out"
     shutil.copytree(reference, out, symlinks=True)
-    assert "nothing to do" in scaffold_cli("new", "bagel", "--spec", out / SPEC, "--out", out).success()
+    assert "nothing to do" in scaffold_cli("new", "bagel", "--spec", out / SPEC, "--patch", "--out", out).success()
     assert tree_of(out) == tree_of(reference)
 
 
@@ -79,7 +79,7 @@ def test_edited_spec_is_what_is_rendered(scaffold_cli: Callable[..., Any], refer
     text = text.replace("\nshift = 3.0 ", "\nshift = 1.75 ").replace("noise_level = 0.7", "noise_level = 0.55")
     edited.write_text(text.replace('display = "BAGEL-7B-MoT"', 'display = "Sesame"'), encoding="utf-8")
     out = tmp_path / "out"
-    scaffold_cli("new", "bagel", "--spec", edited, "--out", out).success()
+    scaffold_cli("new", "bagel", "--spec", edited, "--patch", "--out", out).success()
     assert "SCHEDULE_SHIFT = 1.75\n" in (out / "verl_omni/pipelines/bagel_flow_grpo/common.py").read_text()
     assert "noise_level=0.55" in (out / "examples/flowgrpo_trainer/bagel/run_bagel_ocr_lora.sh").read_text()
     readme = (out / "examples/flowgrpo_trainer/bagel/README.md").read_text()
@@ -95,7 +95,7 @@ def test_hostile_strings_of_a_spec_stay_text(scaffold_cli: Callable[..., Any], r
     shutil.copy((reference / SPEC).with_name("scaffold.lock.toml"), tmp_path)
     edited.write_text(text.replace('display = "BAGEL-7B-MoT"', f'display = "{display}"'), encoding="utf-8")
     out = tmp_path / "out"
-    outcome = scaffold_cli("new", "bagel", "--spec", edited, "--out", out)
+    outcome = scaffold_cli("new", "bagel", "--spec", edited, "--patch", "--out", out)
     if outcome.code:
         outcome.refusal()
         assert not out.exists()

@@ -71,7 +71,7 @@ def test_it_is_split_in_upstream_s_order(
     scaffold_cli: CLI, fused: Callable[..., Path], tmp_path: Path, kit_passes: Callable[..., None]
 ) -> None:
     checkpoint, out = fused(), tmp_path / "out"
-    printed = scaffold_cli("new", "bagel", "--checkpoint", checkpoint, "--out", out).success()
+    printed = scaffold_cli("new", "bagel", "--checkpoint", checkpoint, "--patch", "--out", out).success()
     assert re.search(r"key remap +5 renames, 4 splits, \d+ drops", printed), printed
     data = json.loads(scaffold_cli("remap", out, "--checkpoint", checkpoint, "--format", "json").success())
     assert [check for check in CHECKS if data["proof"][check] is not True] == []
@@ -89,11 +89,15 @@ def test_it_is_split_in_upstream_s_order(
 
 def test_rows_that_do_not_go_into_heads(scaffold_cli: CLI, fused: Callable[..., Path], tmp_path: Path) -> None:
     name = "language_model.model.layers.0.self_attn.qkv_proj.weight"
-    line = scaffold_cli("new", "bagel", "--checkpoint", fused({name: [4607, 3584]}), "--out", tmp_path / "out")
+    line = scaffold_cli(
+        "new", "bagel", "--checkpoint", fused({name: [4607, 3584]}), "--patch", "--out", tmp_path / "out"
+    )
     assert f"'{name}' has 4607 rows, which do not go into 28 + 4 + 4 equal parts" in line.refusal()
 
 
 def test_heads_that_the_rows_contradict(scaffold_cli: CLI, fused: Callable[..., Path], tmp_path: Path) -> None:
     text = {**REAL, "num_attention_heads": 28, "num_key_value_heads": 14}
-    line = scaffold_cli("new", "bagel", "--checkpoint", fused(text=text), "--out", tmp_path / "out").refusal()
+    line = scaffold_cli(
+        "new", "bagel", "--checkpoint", fused(text=text), "--patch", "--out", tmp_path / "out"
+    ).refusal()
     assert "which do not go into 28 + 14 + 14 equal parts" in line

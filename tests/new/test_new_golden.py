@@ -29,7 +29,7 @@ def test_output_is_the_golden_folder(default_tree: Path, reference: Path, tree_o
 def test_pipeline_class_stands_for_a_model_of_its_name(
     scaffold_cli: Callable[..., Any], reference: Path, tmp_path: Path, tree_of: Callable[[Path], Any]
 ) -> None:
-    scaffold_cli("new", "BagelPipeline", "--vllm-omni", "0.27.0rc1", "--out", tmp_path / "out").success()
+    scaffold_cli("new", "BagelPipeline", "--vllm-omni", "0.27.0rc1", "--patch", "--out", tmp_path / "out").success()
     assert tree_of(tmp_path / "out") == tree_of(reference)
 
 
@@ -50,7 +50,7 @@ def test_same_in_another_environment(
     home.mkdir()
     out = tmp_path / "another place" / "out"
     scaffold_child(
-        *("new", "bagel", "--vllm-omni", "0.27.0rc1", "--out", out),
+        *("new", "bagel", "--vllm-omni", "0.27.0rc1", "--patch", "--out", out),
         cwd=home,
         umask=0o077,
         PYTHONHASHSEED=seed,
@@ -69,7 +69,7 @@ def test_relative_folder_and_working_directory(
     scaffold_child: Callable[..., Any], default_tree: Path, tmp_path: Path, tree_of: Callable[[Path], Any]
 ) -> None:
     cache = str(_cache())
-    scaffold_child("new", "bagel", "--out", "out", cwd=tmp_path, OMNI_SCAFFOLD_CACHE=cache).success()
+    scaffold_child("new", "bagel", "--patch", "--out", "out", cwd=tmp_path, OMNI_SCAFFOLD_CACHE=cache).success()
     assert tree_of(tmp_path / "out") == tree_of(default_tree)
 
 
@@ -99,11 +99,11 @@ def test_second_run_changes_nothing_and_says_so(
     scaffold_cli: Callable[..., Any], tmp_path: Path, tree_of: Callable[[Path], Any]
 ) -> None:
     out = tmp_path / "out"
-    first = scaffold_cli("new", "bagel", "--out", out).success()
+    first = scaffold_cli("new", "bagel", "--patch", "--out", out).success()
     assert re.search(r"wrote \d+ files", first)
     before = tree_of(out)
     stamps = {path: path.lstat().st_mtime_ns for path in out.rglob("*")}
-    second = scaffold_cli("new", "bagel", "--out", out).success()
+    second = scaffold_cli("new", "bagel", "--patch", "--out", out).success()
     assert "nothing to do" in second
     assert "wrote" not in second
     assert tree_of(out) == before
@@ -114,7 +114,7 @@ def test_second_run_changes_nothing_and_says_so(
 def test_nothing_is_written_when_only_shown(
     scaffold_cli: Callable[..., Any], tmp_path: Path, default_tree: Path, option: str
 ) -> None:
-    printed = scaffold_cli("new", "bagel", "--out", tmp_path / "out", option).success()
+    printed = scaffold_cli("new", "bagel", "--patch", "--out", tmp_path / "out", option).success()
     assert not list(tmp_path.iterdir())
     for path in default_tree.rglob("*.py"):
         assert path.name in printed

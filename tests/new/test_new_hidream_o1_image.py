@@ -278,7 +278,7 @@ def test_rendered_code_follows_the_source(
     copy.replace(pipeline, "fix_point: int = 4096", "fix_point: int = 512")
     copy.replace(pipeline, "shift=3.0,", "shift=2.0,")
     copy.replace(model, "tms_token_id = 151673", "tms_token_id = 151672")
-    scaffold_cli("new", MODEL, "--vllm-omni", copy.root, "--out", tmp_path / "out").success()
+    scaffold_cli("new", MODEL, "--vllm-omni", copy.root, "--patch", "--out", tmp_path / "out").success()
     package = tmp_path / "out" / PACKAGE
     module = (package / f"{MODEL}_model.py").read_text(encoding="utf-8")
     for line in (
@@ -297,7 +297,7 @@ def test_a_scheduler_that_is_bound_twice_is_not_taken_over(
     copy = upstream_copies.Copy(locate(VERSION), tmp_path / "upstream", (MODEL, "schedulers"))
     begin = "        with self.progress_bar(total=len(sched.timesteps)) as pbar:"
     copy.replace(f"{FOLDER}/pipeline_{MODEL}.py", begin, f"        sched = other(sched)\n\n{begin}")
-    shown = scaffold_cli("new", MODEL, "--vllm-omni", copy.root, "--out", tmp_path / "out").success()
+    shown = scaffold_cli("new", MODEL, "--vllm-omni", copy.root, "--patch", "--out", tmp_path / "out").success()
     assert "partial" in shown
     assert "complete" not in shown
     adapter = (tmp_path / "out" / PACKAGE / "vllm_omni_rollout_adapter.py").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 import tomli
 
 from scaffold.errors import ScaffoldError
-from scaffold.new.recipe_options import RecipeOptions, with_options
+from scaffold.new.recipe_options import RecipeOptions, with_options, with_reward_found
 from scaffold.render import render
 from scaffold.spec import IntegrationSpec
 
@@ -27,7 +27,7 @@ SCRIPT = "examples/flowgrpo_trainer/bagel/run_bagel_ocr_lora.sh"
 def out(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A package rendered with every option."""
     folder = tmp_path_factory.mktemp("options") / "out"
-    scaffold_cli(*BAGEL, *GIVEN, "--out", folder).success()
+    scaffold_cli(*BAGEL, *GIVEN, "--patch", "--out", folder).success()
     return folder
 
 
@@ -85,7 +85,7 @@ def replace_target(spec: IntegrationSpec, **values: object) -> IntegrationSpec:
 @pytest.mark.slow
 def test_a_package_of_full_parameters_passes(warm: None, scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    scaffold_cli(*BAGEL, "--lora-rank", 0, "--guidance", "cfg_text_scale=3", "--out", out).success()
+    scaffold_cli(*BAGEL, "--lora-rank", 0, "--guidance", "cfg_text_scale=3", "--patch", "--out", out).success()
     scaffold_cli("check", out / PACKAGE).success()
     scaffold_cli("verify", out / PACKAGE).success()
 
@@ -105,7 +105,7 @@ def test_guidance_of_a_recipe(reference_spec: IntegrationSpec) -> None:
 
 
 def test_a_spec_excludes_them(out: Path, scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
-    command = ("new", "bagel", "--spec", out / PACKAGE / "scaffold.toml", "--out", tmp_path, "--gpus", 4)
+    command = ("new", "bagel", "--spec", out / PACKAGE / "scaffold.toml", "--patch", "--out", tmp_path, "--gpus", 4)
     assert "--gpus and --spec exclude each other" in scaffold_cli(*command).refusal()
 
 
@@ -117,6 +117,47 @@ def test_a_function_of_ones_own(reference_spec: IntegrationSpec) -> None:
     assert "reward.custom_reward_function.path=rewards/mine.py\n" in script
     assert "reward.custom_reward_function.name=score\n" in script
     assert with_options(reference_spec, RecipeOptions(reward="ocr")) == reference_spec
+
+
+@pytest.fixture
+def rewards(tmp_path: Path) -> Path:
+    """A folder with a file that has a reward function."""
+    (tmp_path / "mine.py").write_text("import other\n\nasync def score(image):\n    return 1.0\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("yours.py:score", "there is no file yours.py"),
+        ("mine.py:scores", "mine.py has no scores; did you mean score?"),
+        ("broken.py:score", "is no Python"),
+    ],
+)
+def test_a_function_that_is_not_there_is_refused(
+    scaffold_cli: Callable[..., Any], rewards: Path, given: str, told: str
+) -> None:
+    (rewards / "broken.py").write_text("def score(:\n")
+    said = scaffold_cli(*BAGEL, "--reward", given, "--out", rewards / "out", "--dry-run", cwd=rewards).refusal()
+    assert told in said
+    assert not (rewards / "out").exists()
+
+
+def test_a_function_is_found_in_the_tree_or_here(rewards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (rewards / "tree/rewards").mkdir(parents=True)
+    (rewards / "tree/rewards/own.py").write_text("from elsewhere import score\n")
+    monkeypatch.chdir(rewards)
+    found = {
+        given: with_reward_found(RecipeOptions(reward=given), rewards / "tree").reward
+        for given in ("rewards/own.py:score", "mine.py:score", "tree/rewards/own.py:score", "pkg://any:f", "ocr")
+    }
+    assert found == {
+        "rewards/own.py:score": "rewards/own.py:score",
+        "mine.py:score": f"{rewards / 'mine.py'}:score",
+        "tree/rewards/own.py:score": "rewards/own.py:score",
+        "pkg://any:f": "pkg://any:f",
+        "ocr": "ocr",
+    }
 
 
 @pytest.mark.parametrize(
@@ -154,7 +195,9 @@ def test_dates_are_the_day_and_a_second_run_keeps_them(
 ) -> None:
     def run(*more: object, epoch: str = "1") -> dict[str, Any]:
         monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
-        answer = json.loads(scaffold_cli(*BAGEL, "--out", tmp_path / "out", "--format", "json", *more).success())
+        answer = json.loads(
+            scaffold_cli(*BAGEL, "--patch", "--out", tmp_path / "out", "--format", "json", *more).success()
+        )
         return dict(answer)
 
     run()
@@ -164,5 +207,5 @@ def test_dates_are_the_day_and_a_second_run_keeps_them(
     run("--date", "02/03/2025", "--force")
     assert "Last updated: 02/03/2025\n" in page.read_text()
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "soon")
-    refused = scaffold_cli(*BAGEL, "--out", tmp_path / "other").refusal()
+    refused = scaffold_cli(*BAGEL, "--patch", "--out", tmp_path / "other").refusal()
     assert "SOURCE_DATE_EPOCH is 'soon'" in refused

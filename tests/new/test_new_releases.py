@@ -166,7 +166,7 @@ def test_profile_alone_brings_its_pin(
 
 
 def test_later_diffusers_that_has_the_model_is_a_note(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
-    command = ("new", "qwen_image_21", "--vllm-omni", "0.32.0rc1", "--out", tmp_path / "out", "--dry-run")
+    command = ("new", "qwen_image_21", "--vllm-omni", "0.32.0rc1", "--patch", "--out", tmp_path / "out", "--dry-run")
     printed = scaffold_cli(*command).success()
     assert "note: diffusers 0.42.1 has the model QwenImage21Transformer2DModel, " in printed
     assert "but this version pins 0.40.0: where diffusers loads the checkpoint, its path is the easier one\n" in printed

@@ -79,6 +79,17 @@ def test_its_last_line_says_what_was_seen(smoke: Run) -> None:
     )
 
 
+def test_samples_that_are_lost_fail_it_by_a_stated_rule(smoke: Run) -> None:
+    """A step of 4 prompts with 2 images each: one of 16 samples is lost."""
+    lost = "(Worker pid=8) ERROR: Error in _run_prompt for uid=ab\nValueError: no prompt\n"
+    overrides = ("data.train_batch_size=4", "actor_rollout_ref.rollout.n=2")
+    done = smoke(lost + steps("1e-4", "1e-4"), *overrides)
+    assert done.returncode == 1
+    assert "1 of 16 samples were lost, more than MAX_LOST_FRACTION=0" in done.stderr
+    assert smoke(lost + steps("1e-4", "1e-4"), *overrides, MAX_LOST_FRACTION="0.1").returncode == 0
+    assert smoke(2 * lost + steps("1e-4", "1e-4"), *overrides, MAX_LOST_FRACTION="0.1").returncode == 1
+
+
 def test_the_log_is_kept(smoke: Run, tmp_path: Path) -> None:
     assert smoke(steps("0.0", "0.0")).returncode == 0
     assert (tmp_path / "data/train.log").read_text() == steps("0.0", "0.0")

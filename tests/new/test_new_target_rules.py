@@ -189,4 +189,4 @@ def test_no_template_and_no_code_of_the_tool_knows_a_model() -> None:
 def test_profiles_name_the_model_as_a_package_of_the_target_only() -> None:
     for path in (PACKAGE_ROOT / "target/profiles").glob("*.toml"):
         values = path.read_text().lower().partition("[sketch.")[0]  # below stand lines of the target's own files
-        assert set(re.findall(r"\w*bagel\w*", values)) <= {"bagel_flow_grpo"}
+        assert set(re.findall(r"\w*bagel\w*", values)) <= {"bagel_flow_grpo", "bagelpipeline"}

@@ -28,12 +28,28 @@ INSPECT = (
     f"inspect {OWN} --vllm-omni 0.30.0",
     r"verdict \w+|  (class|formula|scales|stacked|files) .*\S|\d+ answers:.*",
 )
-RENDER = (f"{NEW} --checkpoint checkpoint --out build/kiln", r"grade .*\S|checkpoint .*\S|(?<=  ) {8}\S.*\S|wrote .*")
+RENDER = (
+    f"{NEW} --checkpoint checkpoint --patch --out build/kiln",
+    r"grade .*\S|checkpoint .*\S|(?<=  ) {8}\S.*\S|wrote .*",
+)
 CHECK = (f"check {PACKAGE}", r"All checks.*")
 ENVIRONMENT = (f"env rollout --vllm-omni {VERSION}", r"next:.*")
 VERIFY = (f"verify {PACKAGE} --checkpoint checkpoint", r"checkpoint +\w+|\d+ contracts: \d+ pass, \d+ fail, \d+ skip")
-REST = (f"{NEW} --out build/other --dry-run", r"grade .*\S|still to write.*|  common\.py:.*")
-FAST, SLOW = (INSPECT, RENDER, CHECK, REST), (ENVIRONMENT, VERIFY)
+REST = (f"{NEW} --patch --out build/other --dry-run", r"grade .*\S|still to write.*|  common\.py:.*")
+OTHER = (
+    "new ember --pipeline ember/pipeline_ember.py:EmberPipeline --vllm-omni 0.30.0 --checkpoint ember_checkpoint"
+    " --patch --out build/ember",
+    r"grade .*\S|checkpoint .*\S|(?<=  ) {8}\S.*\S|still to write.*|wrote .*",
+)
+FAST, SLOW = (INSPECT, RENDER, CHECK, OTHER, REST), (ENVIRONMENT, VERIFY)
+
+SEEN = (
+    "velocity = (x - p0) / c1\n"
+    "\n"
+    "t2 = p1 + (p0 - p1) * 2\n"
+    "velocity = (x - t2 * clamp(norm(p0, p=fro, dim=-1, keepdim=True) / "
+    "clamp(norm(t2, p=fro, dim=-1, keepdim=True), min=1e-06), max=1)) / c4"
+)
 
 TEXT = """\
 # A pipeline of your own
@@ -66,7 +82,9 @@ when it runs.
 With `--checkpoint` the package loads the headers of the files before it is written: exit code 1, and nothing is
 written, where it does not fit ([remap.md](remap.md)). The version in `scaffold.lock.toml` is @VERSION@: the release,
 the package's name and the digest of your files. A copy of them is kept in the cache, so later commands know which
-pipeline the package was made of; after an edit, `update` takes the new one. A fork or a local build of vllm-omni
+pipeline the package was made of; after an edit, `update` takes the new one, from the path of Python or the folder
+that you stand in,
+and says where it has but the copy. A fork or a local build of vllm-omni
 (`--vllm-omni DIR|WHEEL`) is kept the same way.
 
 ## Check and verify it
@@ -85,26 +103,44 @@ made small. Without `--checkpoint` they come from the names of the settings, and
 has it and the table of `scaffold.toml` to put it into, `[verify.denoiser]` or `[verify.components.FOLDER]`. What is
 skipped needs two GPUs, or is measured at level `rollout` (`verify PACKAGE --level rollout`).
 
+## Another one
+
+`ember`, in [tests/own_pipeline/ember](../tests/own_pipeline/ember), predicts the clean sample; its levels are a clamped
+log-ratio of signal to noise, moved by the root of the board's size; two text encoders have widths of their own;
+guidance acts in an interval of levels and is brought back to the norm of the prompt's prediction. Nothing of that is
+declared or written by hand:
+
+@OTHER@
+
+What level `rollout` saw it step with, of its `formula.txt`: outside of the interval of guidance, and inside.
+
+```
+@SEEN@
+```
+
 ## What is left to you
 
-Where the source does something that the tool cannot follow, the package is `partial`. Each place has its reason, with
-the statement that stopped it, and raises `NotImplementedError` with the same words. With `torch.median` in place of the
-deviation in `pipeline_kiln.py`:
+Noise levels and guidance are never left to you: the rollout sends what it did, and training plays it again on its own
+predictions. With `torch.median` in place of the deviation in `pipeline_kiln.py`, which no text can be followed
+through, nothing is left to write either:
 
 @REST@
 
-Write `guide()` there by hand: `update` keeps it. Or write the pipeline so that it can be followed: in arithmetic,
-norms, deviations along named dimensions, `lerp` and `where`. `preset new PIPELINE`
-begins a preset with what no source says.
+What the tape cannot carry is refused at the first request, with the statement's file and line. Where the source keeps
+another thing from the tool, such as which method predicts, the package is `partial`: each place has its reason, and
+raises `NotImplementedError` with the same words. `preset new PIPELINE` begins a preset with what no source says.
 """
 
 
 def prepare(folder: Path) -> Path:
     """Lay the pipeline and its checkpoint into a folder."""
-    from kiln_checkpoint import write_checkpoint
+    import ember_checkpoint
+    import kiln_checkpoint
 
-    shutil.copytree(HERE / "kiln", folder / "kiln", ignore=shutil.ignore_patterns("__pycache__"))
-    write_checkpoint(folder / "checkpoint")
+    for name in ("kiln", "ember"):
+        shutil.copytree(HERE / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    kiln_checkpoint.write_checkpoint(folder / "checkpoint")
+    ember_checkpoint.write_checkpoint(folder / "ember_checkpoint")
     return folder
 
 
@@ -139,8 +175,8 @@ def shown(printed: str, pattern: str) -> str:
 
 def page(outputs: Mapping[str, str], version: str) -> str:
     """The document, of the shown output of each command."""
-    text = TEXT
-    for name, (command, _) in {n: globals()[n] for n in re.findall(r"@([A-Z]+)@", TEXT) if n != "VERSION"}.items():
+    text = TEXT.replace("@SEEN@", SEEN)
+    for name, (command, _) in {n: globals()[n] for n in re.findall(r"@([A-Z]+)@", text) if n != "VERSION"}.items():
         block = f"```console\n$ omni-scaffold {command.replace(VERSION, version)}\n{outputs[command]}\n```"
         text = text.replace(f"@{name}@", block)
     return text.replace("@VERSION@", f"`{version}`")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +38,7 @@ def test_the_page_is_what_the_commands_print(folder: Path, scaffold_cli: Callabl
 def test_an_edited_pipeline_and_a_newer_release_are_followed(
     folder: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scaffold_cli(*f"{page.NEW} --out build/kiln".split(), cwd=folder).success()
+    scaffold_cli(*f"{page.NEW} --patch --out build/kiln".split(), cwd=folder).success()
     newer = scaffold_cli("drift", page.PACKAGE, "--to", "0.32.0rc1", cwd=folder).success()
     assert "kiln.pipeline_kiln:KilnPipeline" in newer
     assert "nothing to do" in newer
@@ -54,7 +57,7 @@ def test_a_checkpoint_in_a_layout_of_its_own_is_loaded_or_refused(
     """Of a pipeline that is in no release nobody has a list of tensors: where the loader ends, the package does not
     fit."""
     (folder / "checkpoint/config.json").unlink()
-    words = f"{page.NEW} --checkpoint checkpoint --out build/kiln".split()
+    words = f"{page.NEW} --checkpoint checkpoint --patch --out build/kiln".split()
     refused = scaffold_cli(*words, cwd=folder).refusal(1)
     assert "before it opens a file of weights, the loader ends with FileNotFoundError" in refused
     assert not (folder / "build").exists()
@@ -71,3 +74,23 @@ def test_all_contracts_pass_at_the_end_of_the_road(folder: Path, scaffold_cli: C
     found = page.run_road(folder, run, (page.RENDER, *page.SLOW))
     assert found.items() <= known.items()
     assert " 0 fail, " in found[page.VERIFY[0]]
+
+
+@pytest.mark.rollout
+@pytest.mark.rollout_table
+def test_a_second_pipeline_agrees_with_its_rollout_with_nothing_written(
+    folder: Path, scaffold_cli: Callable[..., Any]
+) -> None:
+    """A clean prediction, clamped levels, a root in their shift, two encoders, guidance renormed in an interval."""
+    scaffold_cli(*shlex.split(page.OTHER[0]), cwd=folder).success()
+    package = folder / "build/ember/verl_omni/pipelines/ember_flow_grpo"
+    version = re.search(r"0\.30\.0\+ember\.g[0-9a-f]{8}", (package / "scaffold.lock.toml").read_text())
+    assert version is not None
+    assert scaffold_cli("env", "rollout", "--vllm-omni", version[0], cwd=folder).code == 0
+    flags = ("--checkpoint", folder / "ember_checkpoint", "--level", "rollout", "--format", "json")
+    checks = json.loads(scaffold_cli("verify", package, *flags, cwd=folder).out)["checks"]
+    assert {check["id"]: check["reason"] for check in checks if check["status"] == "fail"} == {}
+    passed = {check["id"] for check in checks if check["status"] == "pass"}
+    assert {"rollout-sde-log-prob", "rollout-cps-log-prob", "rollout-other-weights", "rollout-formula"} <= passed
+    seen = (package / "formula.txt").read_text()
+    assert all(line in seen for line in page.SEEN.splitlines())

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,20 @@ def test_patterns_stand_in_the_group_of_diffusion_once(source: str) -> None:
     assert GROUPS.apply(added) == added
     assert GROUPS.revert(added) == source
     assert GROUPS.revert(source) == source
+
+
+@pytest.mark.parametrize(("word", "narrow"), [("*omni*", "*omni[!g]*"), ("*omni[!v]*", "*omni[!gv]*")])
+def test_a_word_of_another_group_does_not_take_the_packages_tests(word: str, narrow: str) -> None:
+    table = TABLE.replace('"a/**"', f'"tests/special_e2e/{word}",\n        "tests/special_e2e/*thinker*"')
+    files = ("tests/special_e2e/create_dummy_omnigen2_data.py", "tests/special_e2e/run_flowgrpo_omnigen2.sh")
+    edit = SmokeGroupEdit("g.py", files[:1], files)
+    added = edit.apply(table)
+    assert f'"tests/special_e2e/{narrow}",' in added
+    assert '"tests/special_e2e/*thinker*"' in added
+    assert not any(fnmatchcase(file, f"tests/special_e2e/{narrow}") for file in files)
+    assert fnmatchcase("tests/special_e2e/run_gspo_qwen3_omni_thinker_lora_smoke.sh", f"tests/special_e2e/{narrow}")
+    assert edit.apply(added) == added
+    assert edit.revert(added) == table
 
 
 def test_a_table_without_the_group_is_said() -> None:

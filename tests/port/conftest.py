@@ -1,11 +1,11 @@
-"""A small source of vllm-omni's shape, written by a test, ported and executed."""
+"""A small source of vllm-omni's shape, written by a test, imported and executed."""
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +25,7 @@ from vllm.model_executor.layers.linear import (
 )
 """
 
-PortText = Callable[..., Port]
+PortText, Run = Callable[..., Port], Callable[[Port], Any]
 
 
 @pytest.fixture
@@ -56,10 +56,17 @@ def line_of(text: str, part: str) -> int:
     return next(number for number, line in enumerate(text.splitlines(), start=1) if part in line)
 
 
-def execute(port: Port) -> types.ModuleType:
-    """Return the port as a module; it must import nothing of the engine's."""
-    assert "vllm" not in "\n".join(line for line in port.source.splitlines() if line.startswith(("import", "from")))
-    module = types.ModuleType("ported")
-    sys.modules["ported"] = module  # dataclasses look their module up
-    exec(compile(port.source, "ported.py", "exec"), module.__dict__)
+def execute(port: Port, folder: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """The module that a package would have, with a folder of sources in the place of an installed vllm-omni."""
+    monkeypatch.setenv("FLOW_GRPO_UPSTREAM", str(folder))
+    module = types.ModuleType("imported")
+    text = port.text.replace("verl_omni.pipelines.flow_grpo_runtime", "flow_grpo_runtime")
+    exec(compile(text, "imported.py", "exec"), module.__dict__)
     return module
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that executes the module of a port of ``port_text``."""
+    pytest.importorskip("torch")
+    return lambda port: execute(port, tmp_path, monkeypatch)

@@ -1,7 +1,7 @@
-"""Builds the real denoiser and the ported one with the same weights and compares what they compute.
+"""Builds the real denoiser and the imported one with the same weights and compares what they compute.
 
-Runs inside an environment of the real vllm-omni: ``python equality_worker.py TASK.json``. The task names the port's
-file and the case; the result is one line of JSON.
+Runs inside an environment of the real vllm-omni: ``python equality_worker.py TASK.json``. The task names the
+case; the result is one line of JSON.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import json
+import re
 import socket
 import sys
 import traceback
@@ -26,10 +27,7 @@ def main(tasks: list[dict[str, Any]]) -> None:
     settings.before_imports()
     with engine():
         sys.meta_path.append(Absent())
-        verl = types.ModuleType("verl.utils.device")
-        verl.get_device_name = lambda: "cpu"
-        sys.modules.update({"verl": types.ModuleType("verl"), "verl.utils": types.ModuleType("verl.utils")})
-        sys.modules["verl.utils.device"] = verl
+        sys.path.insert(0, str(Path(tasks[0]["root"]) / "runtime" / "src"))
         for task in tasks:
             try:
                 found = compare(task)
@@ -39,46 +37,87 @@ def main(tasks: list[dict[str, Any]]) -> None:
 
 
 def compare(task: dict[str, Any]) -> dict[str, Any]:
-    """Return relative differences of the outputs, and the parameters that no gradient reached."""
+    """Return relative differences between the real denoiser and the imported one, and what else must hold of it."""
+    import pickle
+
     import torch
+    from peft import LoraConfig, inject_adapter_in_model
+
+    from flow_grpo_runtime.layers import CheckpointedLayer
+    from flow_grpo_runtime.upstream import Upstream, take_apart
+    from flow_grpo_runtime.upstream_layers import Linear, LoraOfPair
 
     torch.manual_seed(0)
     case = load(Path(task["cases"]) / f"{task['case']}.py", "case")
     upstream = importlib.import_module(task["module"])
-    port = load(Path(task["port"]), "ported_denoiser")
+    before = set(sys.modules)
+    plain = Upstream(task["version"], task["files"])
+    module = plain.load(task["module"])
+    sys.modules["ported_denoiser"] = module
     made = []
-    for side, module, name in (("real", upstream, task["class"]), ("port", port, task["entry"])):
-        getattr(case, "prepare", lambda _: None)(module)  # sizes that no argument sets
+    for side, found in (("real", upstream), ("port", module)):
+        getattr(case, "prepare", lambda _: None)(found)  # sizes that no argument sets
         positional, named = case.arguments(side)
-        made.append(getattr(module, name)(*positional, **named))
-    real, ported = made
+        made.append(getattr(found, task["class"])(*positional, **named))
+    real, imported = made[0], take_apart(made[1], [tuple(entry) for entry in task["apart"]])
     randomise(real)
-    copied = copy_weights(real, ported, task["fused"])
+    copied = copy_weights(real, imported, task["fused"])
     finish_loading(real)
     real.eval()
-    ported.eval()
+    imported.eval()
     call = getattr(case, "call", lambda model, **inputs: model(**inputs))
-    differences, largest, reached = [], [], set()
-    for inputs in case.inputs(real):
-        with torch.no_grad():
-            expected = flat(call(real, **inputs))
-        got = flat(call(ported, **inputs))
-        assert len(got) == len(expected) > 0
-        differences.append(
-            max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-12)) for a, b in zip(got, expected, strict=True))
-        )
-        largest.append(max(float(t.abs().max()) for t in expected))
-        ported.zero_grad()
-        sum(t.float().pow(2).mean() for t in got if t.requires_grad).backward()
-        reached |= {name for name, parameter in ported.named_parameters() if parameter.grad is not None}
-    names = [name for name, _ in ported.named_parameters()]
-    return {
-        "differences": differences,
-        "largest": largest,
+    inputs = list(case.inputs(real))
+
+    def run(model: Any) -> list[Any]:
+        return [flat(call(model, **given)) for given in inputs]
+
+    def gradients() -> dict[str, Any]:
+        imported.zero_grad()
+        sum(t.float().pow(2).mean() for got in run(imported) for t in got if t.requires_grad).backward()
+        return {name: p.grad.clone() for name, p in imported.named_parameters() if p.grad is not None}
+
+    def differences(left: list[Any], right: list[Any]) -> list[float]:
+        assert all(left)
+        assert [len(got) for got in left] == [len(got) for got in right]
+        return [
+            max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-12)) for a, b in zip(*pair, strict=True))
+            for pair in zip(left, right, strict=True)
+        ]
+
+    with torch.no_grad():
+        expected, got = run(real), run(imported)
+    whole = gradients()
+    layers = CheckpointedLayer.of(imported, task["checkpointed"])
+    for layer in layers:
+        layer.gradient_checkpointing = True
+    again = gradients()
+    worst = max((float((whole[n] - again[n]).abs().max()) for n in whole), default=1.0)
+    assert whole.keys() == again.keys()
+    found = {
+        "differences": differences(got, expected),
+        "largest": [max(float(t.abs().max()) for t in one) for one in expected],
         "copied": copied,
-        "parameters": len(names),
-        "without_gradient": sorted(set(names) - reached),
+        "parameters": [name for name, _ in imported.named_parameters()],
+        "with_gradient": sorted(whole),
+        "checkpointed_layers": len(layers),
+        "checkpointing": worst,
+        "engine_imported": sorted(n for n in set(sys.modules) - before if n.partition(".")[0] in ("vllm", "vllm_omni")),
     }
+    again = pickle.loads(pickle.dumps(imported))
+    with torch.no_grad():
+        found["pickled"] = max(differences(run(again), expected))
+    names = [name for name, layer in imported.named_modules() if isinstance(layer, torch.nn.Linear)]
+    lora = LoraConfig(r=2, target_modules=rf"(.*\.)?({'|'.join(map(re.escape, names))})")
+    lora._register_custom_module({Linear: LoraOfPair})
+    inject_adapter_in_model(lora, imported)
+    with torch.no_grad():
+        found["lora_at_zero"] = max(differences(run(imported), expected))
+    taught = [name for name in gradients() if ".lora_B." in name]
+    found["lora_with_gradient"], found["lora"] = (
+        len(taught),
+        sum(".lora_B." in n for n, _ in imported.named_parameters()),
+    )
+    return found
 
 
 class Hollow(type):

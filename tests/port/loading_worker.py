@@ -11,11 +11,15 @@ import json
 import sys
 import tempfile
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import equality_worker
 from equality_worker import Absent, engine, finish_loading, flat, load, randomise
+
+# Before the names of the modules that the runtime executes.
+PRIVATE = "flow_grpo_upstream"
 
 
 def main(tasks: list[dict[str, Any]]) -> None:
@@ -46,7 +50,7 @@ def prove(task: dict[str, Any]) -> dict[str, Any]:
     checkpoint = load(Path(task["checkpoint_file"]), "checkpoint")
     upstream = importlib.import_module(task["module"])
     package = rendered(Path(task["package"]))
-    for module in (upstream, package.denoiser):
+    for module in (upstream, package.denoiser.UPSTREAM.load(task["module"])):
         getattr(case, "prepare", lambda _: None)(module)  # sizes that no argument sets
     call = getattr(checkpoint, "call", None)
     with tempfile.TemporaryDirectory() as name:
@@ -140,7 +144,7 @@ def evaluate(module: Any, real: Any, given: dict[str, Any], call: Any) -> list[A
         return flat(call(module, real, **given))
     if module is real:
         return flat(real(**given))
-    own = next(cls for cls in type(module).__mro__ if cls.__module__.endswith("_denoiser"))
+    own = next(cls for cls in type(module).__mro__ if cls.__module__.startswith(PRIVATE))
     return flat(own.forward(module, **given))
 
 
@@ -164,6 +168,12 @@ def checkpointing(module: Any, real: Any, inputs: list[dict[str, Any]], call: An
     import torch
 
     runs: dict[str, int] = {}
+    first: dict[str, Any] = {}
+
+    def count(layer: str, part: Any, _: Any) -> None:
+        if first.setdefault(layer, part) is part:
+            runs[layer] = runs.get(layer, 0) + 1
+
     names = set(module._no_split_modules)
     listed = {
         f"{path}.{name}"
@@ -174,7 +184,10 @@ def checkpointing(module: Any, real: Any, inputs: list[dict[str, Any]], call: An
     }
     for name, inner in module.named_modules():
         if type(inner).__name__ in names or name in listed:
-            inner.register_forward_pre_hook(lambda *_, name=name: runs.update({name: runs.get(name, 0) + 1}))
+            # A layer computes itself again without being called: what is in it is called. Its text may use a part's
+            # weights without calling that, so the first part that is called is counted.
+            for leaf in (part for part in inner.modules() if not [*part.children()]):
+                leaf.register_forward_pre_hook(partial(count, name))
     found = []
     counts = []
     for enabled in (False, True):
@@ -202,10 +215,13 @@ def checkpointing(module: Any, real: Any, inputs: list[dict[str, Any]], call: An
 def rendered(folder: Path) -> types.SimpleNamespace:
     """The modules of a rendered package; its adapters, which need more of the engine, are not imported."""
     name = f"verl_omni.pipelines.{folder.name}"
+    runtime = "verl_omni.pipelines.flow_grpo_runtime"
+    for other in [other for other in sys.modules if f"{other}.".startswith(f"{runtime}.")]:
+        del sys.modules[other]  # another package's has other modules
     for beside in (folder, folder.parent / "flow_grpo_runtime"):
         package = types.ModuleType(f"verl_omni.pipelines.{beside.name}")
         package.__path__ = [str(beside)]
-        sys.modules.setdefault(package.__name__, package)
+        sys.modules[package.__name__] = package
     stem = next(folder.glob("*_denoiser.py")).name.removesuffix("_denoiser.py")
     model = importlib.import_module(f"{name}.{stem}_model")
     adapter = importlib.import_module(f"{name}.vllm_omni_rollout_adapter")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.port.conftest import HEAD, PortText, execute
+from tests.port.conftest import HEAD, PortText, Run
 
 MODEL = (
     HEAD
@@ -61,15 +61,15 @@ class Pipeline(nn.Module):
 """
 
 
-def build(port_text: PortText, pipeline: str) -> object:
+def build(port_text: PortText, run: Run, pipeline: str) -> object:
     port = port_text(MODEL + pipeline, pipeline="Pipeline")
     assert port.builder == "build_denoiser", "not followed"
     config = SimpleNamespace(model="folder", tf_model_config={"size": 4}, quantization_config="none")
-    return getattr(execute(port), port.builder)(config)
+    return getattr(run(port), port.builder)(config)
 
 
-def test_what_the_constructor_does_is_done(port_text: PortText) -> None:
-    model, sources = build(port_text, PIPELINE)  # type: ignore[misc]
+def test_what_the_constructor_does_is_done(port_text: PortText, run: Run) -> None:
+    model, sources = build(port_text, run, PIPELINE)  # type: ignore[misc]
     assert (model.size, model.depth) == (7, 5)
     assert sources == [("dit", "transformer.", None)]
 
@@ -78,7 +78,7 @@ def test_names_of_placement_and_quantisation_are_gone(port_text: PortText) -> No
     port = port_text(MODEL + PIPELINE, pipeline="Pipeline")
     assert not port.gaps
     for gone in ("resolve_quant", "get_local_device", "ComponentSource"):
-        assert gone not in port.source
+        assert gone not in port.text
 
 
 def test_a_denoiser_that_no_configuration_is_asked_for_has_constant_sizes(port_text: PortText) -> None:
@@ -104,17 +104,17 @@ def test_a_folder_of_diffusers(port_text: PortText) -> None:
         + (pipeline[pipeline.index("    def setup") :])
     )
     port = port_text(text + pipeline, pipeline="Pipeline")
-    assert 'Model.from_config(Model.load_config(od_config.model, subfolder="dit"))' in port.source
-    assert 'weights_sources = [("dit", "transformer.", None)]' in port.source
+    assert 'Model.from_config(Model.load_config(od_config.model, subfolder="dit"))' in port.text
+    assert 'weights_sources = [("dit", "transformer.", None)]' in port.text
     assert not port.streamed
 
 
-def test_weights_that_the_pipeline_reads(port_text: PortText) -> None:
+def test_weights_that_the_pipeline_reads(port_text: PortText, run: Run) -> None:
     read = "        self.transformer.load_state_dict(read(od_config.model), strict=True)\n"
     pipeline = PIPELINE.replace("        self.setup()\n", "        self.setup()\n" + read)
     start, end = pipeline.index("        self.weights_sources"), pipeline.index("        self.setup()\n")
     pipeline = pipeline[:start] + pipeline[end:] + "\n\ndef read(folder):\n    return {'linear.weight': folder}\n"
-    model, weights = build(port_text, pipeline)  # type: ignore[misc]
+    model, weights = build(port_text, run, pipeline)  # type: ignore[misc]
     assert model.depth == 5
     assert weights == {"linear.weight": "folder"}
 
@@ -132,8 +132,8 @@ def test_the_denoisers_own_loader_comes_along(port_text: PortText) -> None:
     port = port_text(head + MODEL + loader + PIPELINE, pipeline="Pipeline")
     assert port.loader
     assert port.streamed
-    assert "def load_weights" in port.source
-    assert "def load_weights" not in port_text(head + MODEL + loader + PIPELINE).source
+    assert port.loader_lines[0][0] == "vllm_omni/diffusion/models/small/first.py"
+    assert not port_text(head + MODEL + loader + PIPELINE).loader
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_what_is_not_understood_is_left_to_a_person(port_text: PortText, old: st
         text = text.replace("self.od_config, *self.x = od_config", "self.od_config, *self.x = od_config, 1")
     port = port_text(MODEL + text, pipeline="Pipeline")
     assert port.builder == ""
-    assert "od_config" not in port.source
+    assert "od_config" not in port.text
 
 
 def test_an_early_return_leaves_out_the_rest(port_text: PortText) -> None:
     early = "        if config is None:\n            return\n        config.update(depth=5)"
-    source = port_text(MODEL + PIPELINE.replace("        config.update(depth=5)", early), pipeline="Pipeline").source
+    source = port_text(MODEL + PIPELINE.replace("        config.update(depth=5)", early), pipeline="Pipeline").text
     assert "if setup_config is not None:\n" in source
     assert "if od_config.model is not None:\n" in source
 
@@ -178,8 +178,8 @@ def test_what_the_engine_alone_knows_leaves_the_rest_of_the_port(port_text: Port
     pipeline = PIPELINE.replace("extra = 2", "extra = resolve_quant(1)")
     port = port_text(MODEL + pipeline, pipeline="Pipeline")
     assert port.builder == ""
-    assert not port.gaps
-    assert "resolve_quant" not in port.source
+    assert port.unbuilt == ("", "`resolve_quant` is the engine's and has no counterpart")
+    assert "resolve_quant" not in port.text
 
 
 BY_THE_WAY = """
@@ -234,21 +234,21 @@ class Pipeline(nn.Module):
 READS = "from vllm.config import set_current_vllm_config\nfrom safetensors.torch import load_file\n"
 
 
-def test_methods_by_the_way_are_written_out(port_text: PortText) -> None:
+def test_methods_by_the_way_are_written_out(port_text: PortText, run: Run) -> None:
     port = port_text(READS + MODEL + BY_THE_WAY, pipeline="Pipeline")
     assert (port.reads, port.handed, port.streamed, port.file) == (True, False, False, False)
     asked = []
     config = SimpleNamespace(model="/", load_file=lambda path: asked.append(path) or {"Linear.WEIGHT": path})
-    model, weights = getattr(execute(port), port.builder)(config)
+    model, weights = getattr(run(port), port.builder)(config)
     assert (model.size, model.depth) == (4, 1)
     assert (model.linear.out_features, model.linear.weight.dtype.itemsize) == (2, 4)  # it is made after the cast
     assert weights == {"linear.weight": "/weights.safetensors"}
     assert asked == ["/weights.safetensors"]
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        getattr(execute(port), port.builder)(SimpleNamespace(model="nowhere"))
+        getattr(run(port), port.builder)(SimpleNamespace(model="nowhere"))
 
 
-def test_a_loader_that_builds_the_denoiser_from_a_file(port_text: PortText) -> None:
+def test_a_loader_that_builds_the_denoiser_from_a_file(port_text: PortText, run: Run) -> None:
     start, end = BY_THE_WAY.index("        self.folder ="), BY_THE_WAY.index("    @staticmethod")
     text = BY_THE_WAY[:start] + "        self.weights_sources = []\n\n" + BY_THE_WAY[end:]
     text = text.replace("Model(**self.config, depth", "Model(depth")
@@ -259,7 +259,7 @@ def test_a_loader_that_builds_the_denoiser_from_a_file(port_text: PortText) -> N
     assert port.reads
     assert port.file
     config = SimpleNamespace(model="a file", load_file=lambda path: {"A": path})
-    model, weights = getattr(execute(port), port.builder)(config)
+    model, weights = getattr(run(port), port.builder)(config)
     assert (model.depth, weights) == (3, {"a": "a file"})
 
 
@@ -274,7 +274,7 @@ def test_sources_that_the_class_has_are_asked_for(port_text: PortText) -> None:
         assert port_text(READS + MODEL + with_sources, pipeline="Pipeline").builder == ""
 
 
-def test_weights_that_the_denoisers_own_loader_is_handed(port_text: PortText) -> None:
+def test_weights_that_the_denoisers_own_loader_is_handed(port_text: PortText, run: Run) -> None:
     loader = """
     def load_weights(self, weights):
         return {name for name, _ in weights}
@@ -285,7 +285,7 @@ def test_weights_that_the_denoisers_own_loader_is_handed(port_text: PortText) ->
     port = port_text(READS + MODEL + loader + text, pipeline="Pipeline")
     assert (port.reads, port.handed, port.loader, port.streamed) == (True, True, True, False)
     config = SimpleNamespace(model="/", load_file=lambda path: {"A": path})
-    _, weights = getattr(execute(port), port.builder)(config)
+    _, weights = getattr(run(port), port.builder)(config)
     assert weights == [("a", "/weights.safetensors")]
     assert not port_text(READS + MODEL + text, pipeline="Pipeline").builder  # it has no such loader
 
@@ -323,4 +323,4 @@ def test_what_is_not_understood_by_the_way(port_text: PortText, old: str, new: s
         text += "\n    def late(self, od_config):\n        self.config = {'size': 1}\n"
     port = port_text(READS + MODEL + text, pipeline="Pipeline")
     assert port.builder == ""
-    assert "od_config" not in port.source
+    assert "od_config" not in port.text

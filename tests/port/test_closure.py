@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 
 from scaffold.errors import ScaffoldError
-from tests.port.conftest import HEAD, PortText, execute, line_of
+from tests.port.conftest import HEAD, PortText, Run, line_of
 
 IMPORTS = (
     HEAD
@@ -23,7 +21,7 @@ logger = init_logger(__name__)
 )
 
 
-def test_other_files_and_bases_come_along(port_text: PortText) -> None:
+def test_other_files_and_bases_come_along(port_text: PortText, run: Run) -> None:
     port = port_text(
         HEAD
         + """
@@ -61,18 +59,18 @@ class Base(nn.Module):
 """,
         },
     )
-    assert torch.equal(execute(port).Model()(torch.ones(2)), torch.full((2,), 15.0))
+    assert torch.equal(run(port).Model()(torch.ones(2)), torch.full((2,), 15.0))
     assert port.derived_from == (
         "vllm_omni/diffusion/models/other/base.py",
         "vllm_omni/diffusion/models/small/first.py",
     )
     assert "never_called" not in port.source
     assert "UNUSED" not in port.source
-    assert port.classes == ("Base", "Model")
-    assert "vllm-omni 9.9.9" in port.source
+    assert set(port.classes) == {"Base", "Model"}
+    assert "vllm-omni 9.9.9" in port.text
 
 
-def test_equal_names_of_two_files_stay_apart(port_text: PortText) -> None:
+def test_equal_names_of_two_files_stay_apart(port_text: PortText, run: Run) -> None:
     port = port_text(
         HEAD
         + """
@@ -90,10 +88,10 @@ class Model(nn.Module):
 """,
         {"second.py": "def scale(x):\n    return 10 * x\n\n\ndef double(x):\n    return scale(x) * 2\n"},
     )
-    assert execute(port).Model()(2) == 3 * 40 + 20
+    assert run(port).Model()(2) == 3 * 40 + 20
 
 
-def test_branches_of_several_devices_are_left_out(port_text: PortText) -> None:
+def test_branches_of_several_devices_are_left_out(port_text: PortText, run: Run) -> None:
     port = port_text(
         IMPORTS
         + """
@@ -116,13 +114,11 @@ class Model(nn.Module):
         return y * self.heads
 """
     )
-    assert execute(port).Model(3)(2.0) == 6.0
+    assert run(port).Model(3)(torch.tensor(2.0)) == 6.0
     assert not port.gaps
-    for gone in ("logger", "get_forward_context", "npu", "ValueError"):
-        assert gone not in port.source
 
 
-def test_what_the_engine_would_hand_over_is_noted(port_text: PortText) -> None:
+def test_what_the_engine_would_hand_over_is_noted(port_text: PortText, run: Run) -> None:
     text = (
         IMPORTS
         + """
@@ -139,13 +135,13 @@ class Model(nn.Module):
 """
     )
     port = port_text(text)
-    assert execute(port).Model()(2.0) == 2.0
+    assert run(port).Model()(2.0) == 2.0
     assert [(entry.what, entry.line) for entry in port.assumptions] == [
-        ("is_forward_context_available", line_of(text, "reference = "))
+        ("get_forward_context().ref_latent", line_of(text, "reference = "))
     ]
 
 
-def test_what_has_no_counterpart_raises_at_its_place(port_text: PortText) -> None:
+def test_what_has_no_counterpart_raises_at_its_place(port_text: PortText, run: Run) -> None:
     text = (
         IMPORTS
         + """
@@ -161,39 +157,16 @@ class Model(nn.Module):
 """
     )
     port = port_text(text, {"vllm_omni/diffusion/kv.py": "class PagedCache:\n    pass\n"})
-    model = execute(port).Model()
+    model = run(port).Model()
     assert model(1, False) == 1
-    line = line_of(text, "cache = PagedCache")
-    message = f"PagedCache: port vllm_omni/diffusion/models/small/first.py:{line} of vllm-omni 9.9.9"
-    with pytest.raises(NotImplementedError, match=message.replace(".", r"\.")):
+    with pytest.raises(NotImplementedError, match="PagedCache has no counterpart in plain torch"):
         model(1, True)
-    assert [gap.message for gap in port.gaps] == [message]
+    assert [(gap.what, gap.file, gap.line) for gap in port.gaps] == [
+        ("PagedCache", "vllm_omni/diffusion/models/small/first.py", line_of(text, "cache = PagedCache"))
+    ]
 
 
-def test_a_value_that_got_lost_raises_where_it_is_read(port_text: PortText) -> None:
-    text = (
-        IMPORTS
-        + """
-from vllm_omni.diffusion.kv import PagedCache
-
-
-class Model(nn.Module):
-    def forward(self, x, cached):
-        if cached:
-            cache = PagedCache(x)
-        if x > 0:
-            return x
-        return cache.read()
-"""
-    )
-    port = port_text(text, {"vllm_omni/diffusion/kv.py": "class PagedCache:\n    pass\n"})
-    model = execute(port).Model()
-    assert model(1, False) == 1
-    with pytest.raises(NotImplementedError, match=r"cache, whose value is not carried over: port .*first\.py"):
-        model(0, False)
-
-
-def test_gradients_are_not_turned_off(port_text: PortText) -> None:
+def test_gradients_are_not_turned_off(port_text: PortText, run: Run) -> None:
     port = port_text(
         HEAD
         + """
@@ -218,7 +191,7 @@ class Model(nn.Module):
         return hidden
 """
     )
-    model = execute(port).Model()
+    model = run(port).Model()
     x = torch.ones(1, 2)
     with torch.no_grad():
         model.linear.bias.zero_()
@@ -226,31 +199,12 @@ class Model(nn.Module):
     found.sum().backward()
     assert torch.equal(found.detach(), torch.tensor([[2.0, 1.0]]))
     assert model.linear.weight.grad is not None
-    assert "inference_mode" not in port.source
 
 
-def test_methods_beside_forward_are_kept_on_request(port_text: PortText) -> None:
+def test_methods_beside_forward_are_kept_on_request(port_text: PortText, run: Run) -> None:
     text = HEAD + "\n\nclass Model(nn.Module):\n    @staticmethod\n    def table(n):\n        return list(range(n))\n"
     assert "table" not in port_text(text).source
-    assert execute(port_text(text, keep=("table",))).Model.table(3) == [0, 1, 2]
-
-
-def test_the_word_for_a_device_is_asked_for(port_text: PortText) -> None:
-    port = port_text(
-        IMPORTS
-        + """
-
-class Model(nn.Module):
-    def forward(self, x):
-        with torch.autocast(current_omni_platform.device_type, enabled=False):
-            x = x.to("cuda") if x.device.type != "cuda" else x
-            return x
-"""
-    )
-    assert "cuda" not in port.source.replace("x.is_cuda", "")
-    assert "x.to(get_device_name()) if (not x.is_cuda) else x" in port.source
-    assert "from verl.utils.device import get_device_name" in port.source
-    assert "torch.autocast(get_device_name(), enabled=False)" in port.source
+    assert run(port_text(text, keep=("table",))).Model.table(3) == [0, 1, 2]
 
 
 def test_layer_classes_are_those_in_lists(port_text: PortText) -> None:
@@ -286,7 +240,7 @@ def test_a_class_that_is_not_there(port_text: PortText) -> None:
         port_text("class Other:\n    pass\n")
 
 
-def test_fields_keep_their_place_whatever_their_type(port_text: PortText) -> None:
+def test_fields_keep_their_place_whatever_their_type(port_text: PortText, run: Run) -> None:
     port = port_text(
         IMPORTS
         + """
@@ -307,11 +261,11 @@ class Model(nn.Module):
 """,
         {"vllm_omni/diffusion/kv.py": "class PagedCache:\n    pass\n"},
     )
-    found = execute(port).Model()(1)
+    found = run(port).Model()(1)
     assert (found.first, found.second) == (1, 3)
 
 
-def test_the_group_of_a_pipeline_of_devices_and_its_layers(port_text: PortText) -> None:
+def test_the_group_of_a_pipeline_of_devices_and_its_layers(port_text: PortText, run: Run) -> None:
     port = port_text(
         IMPORTS
         + """
@@ -344,12 +298,10 @@ class Model(nn.Module):
         {"vllm_omni/diffusion/distributed/utils.py": "def get_local_device():\n    raise RuntimeError\n"},
     )
     assert not port.gaps
-    assert "self.device = torch.device(get_device_name())" in port.source
-    source = port.source.replace("from verl.utils.device import get_device_name", "get_device_name = lambda: 'cpu'")
-    module = execute(dataclasses.replace(port, source=source))
-    model = module.Model(2)
-    assert (model.start, model.end, model.device.type) == (0, 2, "cpu")
+    assert port.layer_classes == ("Block",)
+    model = run(port).Model(2)
+    assert (model.start, model.end) == (0, 2)
     assert [block() for block in model.blocks] == [
-        ("layers.0", "encoder_decoder"),
-        ("layers.1", "encoder_decoder"),
+        ("blocks.0", "encoder_decoder"),
+        ("blocks.1", "encoder_decoder"),
     ]

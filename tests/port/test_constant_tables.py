@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.port.conftest import HEAD, PortText, execute
+from tests.port.conftest import HEAD, PortText, Run
 
 SOURCE = (
     HEAD
@@ -51,10 +51,10 @@ class Pipeline(nn.Module):
 CALL = "Rotary.table(self.transformer.config.lengths, base=4.0)"
 
 
-def test_a_table_of_the_configuration_is_computed_by_a_function(port_text: PortText) -> None:
+def test_a_table_of_the_configuration_is_computed_by_a_function(port_text: PortText, run: Run) -> None:
     port = port_text(SOURCE, keep=("table",), pipeline="Pipeline")
     assert port.tables
-    ported = execute(port)
+    ported = run(port)
     denoiser, _ = ported.build_denoiser(SimpleNamespace())
     made = ported.constant_tables(denoiser)
     assert [table.tolist() for table in made["freqs"]] == [[0.0, 0.25], [0.0, 0.25, 0.5]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.port.conftest import PortText, execute
+from tests.port.conftest import PortText, Run
 
 CONTEXT = {
     "vllm_omni/diffusion/forward_context.py": """
@@ -44,7 +44,7 @@ class Model(nn.Module):
 """
 
 
-def test_what_is_read_through_a_name(port_text: PortText) -> None:
+def test_what_is_read_through_a_name(port_text: PortText, run: Run) -> None:
     import torch
 
     port = port_text(HEAD + HELD, CONTEXT)
@@ -52,18 +52,18 @@ def test_what_is_read_through_a_name(port_text: PortText) -> None:
     assert port.context_module == "vllm_omni.diffusion.forward_context"
     assert port.inputs == ("x", "scale", "reference", "weight")
     assert (port.assumptions, port.gaps) == ((), ())
-    model = execute(port).Model()
+    model = run(port).Model()
     x = torch.ones(2)
     assert model(x, scale=3.0).tolist() == [3.0, 3.0]
     assert model(x, reference=2 * x, weight=5.0).tolist() == [11.0, 11.0]
 
 
-def test_a_name_that_the_method_has_already(port_text: PortText) -> None:
+def test_a_name_that_the_method_has_already(port_text: PortText, run: Run) -> None:
     import torch
 
     port = port_text(HEAD + AT_ONCE, CONTEXT)
     assert port.context == (("reference", "context_reference"),)
-    model = execute(port).Model()
+    model = run(port).Model()
     assert model(torch.ones(1)).item() == 1.0
     assert model(torch.ones(1), context_reference=torch.ones(1)).item() == 2.0
 
@@ -79,7 +79,7 @@ def test_a_context_that_is_used_otherwise_is_taken_as_absent(port_text: PortText
     text = HEAD + "def combine(context):\n    return context.reference\n\n" + HELD.replace(old, new)
     port = port_text(text, CONTEXT)
     assert port.context == ()
-    assert [taken.what for taken in port.assumptions] == ["is_forward_context_available"]
+    assert {taken.what for taken in port.assumptions} == {"get_forward_context().reference"}
     assert port.inputs == ("x", "scale")
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.port.conftest import HEAD, PortText, execute
+from tests.port.conftest import HEAD, PortText, Run
 
 TEXT = (
     HEAD
@@ -104,12 +104,12 @@ class Pipeline(nn.Module):
 PLAIN = {"packs": False, "adapted": "no"}
 
 
-def test_only_what_the_settings_lead_to_is_built(port_text: PortText, tmp_path: Path) -> None:
+def test_only_what_the_settings_lead_to_is_built(port_text: PortText, run: Run, tmp_path: Path) -> None:
     port = port_text(TEXT, pipeline="Pipeline", settings=PLAIN)
     assert (port.builder, port.gaps, port.streamed) == ("build_denoiser", (), True)
     for absent in ("packed_model", "load_adapter", "sound_library", "switched_on", "snapshot_download"):
-        assert absent not in port.source
-    ported = execute(port)
+        assert absent not in port.text
+    ported = run(port)
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "config.json").write_text('{"size": 3}')
     built, sources = ported.build_denoiser(SimpleNamespace(model=str(tmp_path)))
@@ -117,8 +117,8 @@ def test_only_what_the_settings_lead_to_is_built(port_text: PortText, tmp_path: 
     assert sources == [("plain", "transformer.", None)]
 
 
-def test_a_checkpoint_that_would_be_fetched_is_an_error(port_text: PortText, tmp_path: Path) -> None:
-    ported = execute(port_text(TEXT, pipeline="Pipeline", settings=PLAIN))
+def test_a_checkpoint_that_would_be_fetched_is_an_error(port_text: PortText, run: Run, tmp_path: Path) -> None:
+    ported = run(port_text(TEXT, pipeline="Pipeline", settings=PLAIN))
     with pytest.raises(FileNotFoundError, match="nobody/knows"):
         ported.build_denoiser(SimpleNamespace(model="nobody/knows"))
 
@@ -131,8 +131,8 @@ def test_an_adapter_that_is_loaded_over_the_weights_is_not_followed(
     assert port_text(TEXT, pipeline="Pipeline", settings=settings).builder == ""
 
 
-def test_the_other_setting_builds_the_other_model(port_text: PortText, tmp_path: Path) -> None:
-    ported = execute(port_text(TEXT, pipeline="Pipeline", settings={"packs": True, "adapted": False}))
+def test_the_other_setting_builds_the_other_model(port_text: PortText, run: Run, tmp_path: Path) -> None:
+    ported = run(port_text(TEXT, pipeline="Pipeline", settings={"packs": True, "adapted": False}))
     built, sources = ported.build_denoiser(SimpleNamespace(model=str(tmp_path)))
     assert (built.packed, sources[0][0]) == (True, "packed")
 

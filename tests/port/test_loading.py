@@ -28,6 +28,8 @@ CHECKPOINTS = sorted(Path(__file__).with_name("checkpoints").glob("*.py"))
 # One of each kind of loader; the others are of `make rollout-table`.
 KINDS = ("anima", "boogu", "lingbot_video", "longcat_avatar", "mammoth_moda2", "pi0")
 LIMIT = 1e-5
+# Their layers are computed by functions that are told a layer's number, not called.
+CALLED = ("pi0", "pi05")
 
 
 @cache
@@ -55,7 +57,7 @@ def task(path: Path, folder: Path, contract: Path) -> dict[str, Any]:
     case = next(entry for entry in cases() if entry.name == values["CASE"])
     model = model_name(values["PIPELINE"])
     out = folder / path.stem
-    plan_new(NewRequest(model, pipeline=values["PIPELINE"], vllm_omni=VERSION, out=str(out))).plan.commit()
+    plan_new(NewRequest(model, pipeline=values["PIPELINE"], vllm_omni=VERSION, out=str(out), patch=True)).plan.commit()
     package = out / "verl_omni" / "pipelines" / f"{model}_flow_grpo"
     held = read_spec(package / "scaffold.toml").spec.value("loading.attribute")
     return {
@@ -102,6 +104,9 @@ def test_the_engine_places_what_the_actor_sends(found: dict[str, Any]) -> None:
 
 
 def test_layers_are_recomputed_and_gradients_are_equal(found: dict[str, Any]) -> None:
+    if found["case"] in CALLED:
+        assert "recomputed" not in found  # `new` lists it as left to write
+        return
     assert found["same_gradients"]
     assert found["gradients"] <= LIMIT
     assert found["recomputed"] > 0

@@ -113,7 +113,6 @@ def test_only_what_predicts_is_left(cut: OwnModel) -> None:
     assert "_see" not in predict
     assert "raise NotImplementedError" in predict, "another model's part raises where it is asked"
     assert "cache=None" in predict
-    assert "if (mode, cache) != ('draw', None)" in predict, "another call is refused"
 
 
 def test_the_constructor_makes_what_is_read_and_no_more(cut: OwnModel) -> None:
@@ -126,6 +125,18 @@ def test_the_constructor_makes_what_is_read_and_no_more(cut: OwnModel) -> None:
     assert "ToyConfig.from_dict(od_config.tf_model_config.to_dict())" in made
     assert "self.weights_sources = [(None, '', None)]" in made
     assert cut.builder.splitlines()[0] == "def build_denoiser(od_config):"
+
+
+@pytest.mark.parametrize(
+    ("cut", "asks"),
+    [(TEXT, True), (TEXT.replace("getattr(self.od_config, ", "getattr(Mode, "), False)],
+    indirect=["cut"],
+    ids=["asked", "not asked"],
+)
+def test_what_is_built_has_the_configuration_that_the_whole_text_asks(cut: OwnModel, asks: bool) -> None:
+    """The imported class has the branches, too, that are left out where the text is read."""
+    assert "od_config" not in methods(cut)["predict"]
+    assert ("    denoiser.od_config = od_config\n" in cut.builder) is asks
 
 
 def test_lines_are_those_of_the_source(cut: OwnModel) -> None:

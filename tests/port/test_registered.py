@@ -1,4 +1,4 @@
-"""Configuration classes that a module registers with transformers are the port's own: it registers none itself."""
+"""Configuration classes that a module registers with transformers are there once it is executed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from scaffold.grade.needs import _asks_by_name
-from tests.port.conftest import HEAD, PortText, execute
+from tests.port.conftest import HEAD, PortText, Run
 
 transformers = pytest.importorskip("transformers")
 
@@ -62,44 +62,31 @@ class Pipeline(nn.Module):
 """
 
 
-def built(port_text: PortText, words: dict[str, object], configs: str = REGISTERING) -> int:
+def built(port_text: PortText, run: Run, words: dict[str, object], configs: str = REGISTERING) -> int:
     port = port_text(HEAD + PIPELINE, {CONFIGS: configs}, pipeline="Pipeline")
-    module = execute(port)
+    module = run(port)
     config = SimpleNamespace(model="folder", tf_model_config={"words": words})
     return int(getattr(module, port.builder)(config)[0].linear.in_features)
 
 
-def test_a_type_that_the_module_registers_is_made_of_its_class(port_text: PortText) -> None:
-    """transformers, which knows none of them, reads attributes of the class that no code names."""
-    assert built(port_text, {"model_type": "small_words", "hidden_size": 8}) == 16
-    assert not {"small", "small_words"} & set(transformers.CONFIG_MAPPING)
+def test_a_type_that_the_module_registers_is_made_of_its_class(port_text: PortText, run: Run) -> None:
+    assert built(port_text, run, {"model_type": "small_words", "hidden_size": 8}) == 16
 
 
-def test_another_type_is_transformers_own(port_text: PortText) -> None:
-    text = REGISTERING.replace('"small_words", WordsConfig', '"other_words", WordsConfig')
-    text = text.replace('"small_words"', '"other_words"')
-    with pytest.raises(KeyError, match="small_words"):
-        built(port_text, {"model_type": "small_words"}, text)
+def test_what_transformers_knows_already_stays(port_text: PortText, run: Run) -> None:
+    """The engine registers the same types: its own classes must be those that it is given."""
+    engines = type("Engines", (transformers.PretrainedConfig,), {"model_type": "words_of_the_engine", "width": 3})
+    transformers.AutoConfig.register("words_of_the_engine", engines)
+    text = REGISTERING.replace('"small_words"', '"words_of_the_engine"')
+    assert built(port_text, run, {"model_type": "words_of_the_engine", "hidden_size": 8}, text) == 3
+    assert type(transformers.AutoConfig.for_model("words_of_the_engine")) is engines
+
+
+def test_another_type_is_transformers_own(port_text: PortText, run: Run) -> None:
     with pytest.raises(AttributeError, match="width"):
-        built(port_text, {"model_type": "bert", "hidden_size": 8}, text)
+        built(port_text, run, {"model_type": "bert", "hidden_size": 8})
 
 
-def test_nothing_is_left_to_register(port_text: PortText) -> None:
+def test_a_builder_that_asks_for_no_type_needs_none(port_text: PortText) -> None:
     port = port_text(HEAD + PIPELINE, {CONFIGS: REGISTERING}, pipeline="Pipeline")
-    assert ".register(" not in port.source
-    assert not _asks_by_name(port.source)
-
-
-@pytest.mark.parametrize(
-    "registers",
-    [
-        "",
-        "AutoConfig.register(*ENTRIES)\n",
-        "AutoConfig.register('small', make())\n",
-        "AutoConfig.register('small', PretrainedConfig, exist_ok=True)\n",
-    ],
-)
-def test_classes_that_cannot_be_told_leave_the_question(port_text: PortText, registers: str) -> None:
-    text = REGISTERING[: REGISTERING.index("AutoConfig.register(")] + registers
-    port = port_text(HEAD + PIPELINE, {CONFIGS: text}, pipeline="Pipeline")
-    assert _asks_by_name(port.source)
+    assert not _asks_by_name(port.text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.port.conftest import HEAD, PortText, execute
+from tests.port.conftest import HEAD, PortText, Run
 
 TEXT = (
     HEAD
@@ -32,10 +32,10 @@ class Model(nn.Module):
 )
 
 
-def test_modules_that_are_handed_on(port_text: PortText) -> None:
+def test_modules_that_are_handed_on(port_text: PortText, run: Run) -> None:
     port = port_text(TEXT)
     assert port.shared
-    names = set(execute(port).Model().state_dict())
+    names = set(run(port).Model().state_dict())
     assert {"layers.0.weight", "body.layers.0.weight"} <= names
 
 

@@ -21,7 +21,7 @@ def test_adapter_checkpointing_and_sharding_go_together(
     tmp_path: Path,
 ) -> None:
     arguments = ("ling_bot_video", "--pipeline", "LingBotVideoPipeline", "--vllm-omni", "0.30.0")
-    scaffold_cli("new", *arguments, "--out", tmp_path / "tree").success()
+    scaffold_cli("new", *arguments, "--patch", "--out", tmp_path / "tree").success()
     package = tmp_path / "tree/verl_omni/pipelines/ling_bot_video_flow_grpo"
     worker = Path(__file__).with_name("trained_worker.py")
     done = warm_python([worker, package, CASES / "lingbot_video.py"], env=kit_environment(tmp_path / "tree"))

@@ -204,7 +204,7 @@ def test_a_dry_run_recovers_nothing(
     package = root / "verl_omni/pipelines/mine"
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     arguments = {
-        "new": (*NEW, "--out", root, "--dry-run"),
+        "new": (*NEW, "--patch", "--out", root, "--dry-run"),
         "update": ("update", package, "--diff"),
         "remove": ("remove", package, "--dry-run"),
         "drift": ("drift", "bagel", "--from", "0.27.0rc1", "--to", "0.30.0", "--package", package),

@@ -66,6 +66,10 @@ PROOF: dict[str, str] = {
     "A folder that is walked": "security/test_reading.py::test_a_folder_is_walked_inside_its_tree",
     "it is given 30 seconds": "security/test_git.py::test_git_that_waits_for_a_pipe_is_ended_and_it_is_said",
     "holds folders and regular files alone": "security/test_reading.py::test_a_copy_holds_regular_files_alone",
+    "is refused in one line, at every level": "verify/test_below_scratch.py"
+    "::test_every_way_out_is_refused_and_every_way_in_is_taken verify/test_below_scratch.py"
+    "::test_a_constant_of_the_source_names_a_file_on_this_disk verify/test_below_scratch.py"
+    "::test_files_of_a_generated_package verify/test_below_scratch.py::test_headers_of_a_repository",
     "no escape sequence, no change of direction": "cli/test_cli_hostile_output.py"
     "::test_console_prints_nothing_that_acts cli/test_cli_hostile_output.py::test_check_shows_nothing_that_acts",
     "takes for an order": "cli/test_cli_hostile_output.py::test_no_line_is_an_order_to_a_runner_of_ci",
@@ -77,12 +81,14 @@ PROOF: dict[str, str] = {
     " security/test_started.py::test_nothing_foreign_is_run",
     "| `preset list` |": "security/test_started.py::test_programs_that_a_command_starts",
     "| `preset new`, `skill` |": "security/test_started.py::test_programs_that_a_command_starts",
+    "| `export` |": "verify/test_export.py::test_each_command_of_the_page_does_what_it_says"
+    " verify/test_export.py::test_what_was_not_trained_is_an_error_and_leaves_nothing",
     "| `check` |": "security/test_started.py::test_programs_that_a_command_starts"
     " security/test_started.py::test_nothing_foreign_is_run",
     "| `doctor` |": "security/test_started.py::test_programs_that_a_command_starts",
     "its loader, in a child process": "security/test_children.py::test_loading_headers"
     " security/test_children.py::test_a_loader_sees_no_token",
-    "of your environment a short list, no token among it": "verify/test_deceit.py"
+    "of your environment a short list, no token among it": "verify/test_contract_level.py"
     "::test_no_token_of_the_users_reaches_it verify/test_rollout_process.py::test_process_sees_only_what_it_needs",
     "Limits of time, memory and output end an accident": "verify/test_contract_level.py"
     "::test_a_contract_that_does_not_come_back_is_a_failure_and_the_others_go_on"
@@ -122,9 +128,8 @@ PROOF: dict[str, str] = {
     "::test_a_preset_that_says_something_else_is_one_line",
     "write nothing but their own text": "render/test_hostile_strings.py::test_a_value_without_its_filter_is_refused",
     # A package that lies about itself
-    "change no result": "verify/test_deceit.py::test_a_broken_package_fails_whatever_it_puts_in_place"
-    " verify/test_deceit.py::test_a_number_that_was_not_measured_is_none",
-    "first lines": "verify/test_report_terminal.py::test_the_first_lines_say_whose_word_the_results_of_each_level_are",
+    "every format of a report says so": "verify/test_report_terminal.py"
+    "::test_the_first_lines_say_whose_word_the_results_of_each_level_are",
 }
 
 

@@ -68,7 +68,7 @@ def source(folder: Path) -> Path:
         (("check", "TREE"), set()),
         (("preset", "list"), set()),
         (("skill", "--verl-omni", "CHECKOUT"), set()),
-        (("new", "bagel", "--vllm-omni", VERSION, "--out", "OUT"), {"git", "ruff", "bash"}),
+        (("new", "bagel", "--vllm-omni", VERSION, "--patch", "--out", "OUT"), {"git", "ruff", "bash"}),
         (("update", "PACKAGE", "--spec", "--diff"), {"git", "ruff", "bash"}),
         (("remove", "PACKAGE", "--force", "--dry-run"), {"git"}),
         (("doctor",), {"git"}),
@@ -113,7 +113,7 @@ def test_a_version_that_is_not_there_is_asked_of_pip(
         ("remove", "PACKAGE", "--force"),
         ("inspect", "NoPipeline", "--vllm-omni", "SOURCE"),
         ("list", "--vllm-omni", "SOURCE"),
-        ("new", "NoPipeline", "--vllm-omni", "SOURCE", "--out", "OUT"),
+        ("new", "NoPipeline", "--vllm-omni", "SOURCE", "--patch", "--out", "OUT"),
     ],
     ids=lambda arguments: f"{arguments[0]}-{arguments[-1]}",
 )

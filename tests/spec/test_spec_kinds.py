@@ -115,7 +115,7 @@ def test_commands_refuse_it_in_one_line(
     tree = Path(shutil.copytree(reference, tmp_path / "tree", symlinks=True))
     spec = next(tree.glob("verl_omni/pipelines/*/scaffold.toml"))
     spec.write_text(text, encoding="utf-8")
-    assert key in scaffold_cli("new", "bagel", "--spec", spec, "--out", tmp_path / "out").refusal()
+    assert key in scaffold_cli("new", "bagel", "--spec", spec, "--patch", "--out", tmp_path / "out").refusal()
     assert key in scaffold_cli("update", spec.parent, "--spec").refusal()
     assert not (tmp_path / "out").exists()
     assert spec.read_text(encoding="utf-8") == text

@@ -49,6 +49,7 @@ def test_every_line_of_the_file_is_a_knob_and_says_what_it_does(spec: Path) -> N
         ("recipe.num_inference_step", "15", "did you mean num_inference_steps?"),
         ("recip.gpus", "4", "no section is called [recip]; did you mean recipe?"),
         ("lora.target", "[]", "did you mean targets?"),
+        ("grade.missing", "[]", "grade.missing is not to be changed"),
         ("cfg.defaults.cfg_txt_scale", "4.0", "did you mean cfg_text_scale?"),
     ],
 )

@@ -15,7 +15,7 @@ from scaffold.upstream import locate, resolve_pipeline
 from scaffold.upstream.at_hand import at_hand
 from scaffold.upstream.builds import base_of, is_own
 from scaffold.upstream.identity import identified
-from scaffold.upstream.own_pipeline import with_own_pipeline
+from scaffold.upstream.own_pipeline import beside_again, with_own_pipeline
 
 REGISTRY = '_DIFFUSION_MODELS = {"Lamp": ("lamp", "pipeline_lamp", "Lamp")}\n'
 
@@ -138,3 +138,26 @@ def test_a_folder_without_a_version_is_read_and_has_no_environment(
     assert identified(locate(str(tmp_path / "tree"))).version is None
     said = scaffold_cli("env", "rollout", "--vllm-omni", tmp_path / "tree").refusal()
     assert "gives no version of itself; write the release that it comes from into vllm_omni/_version.py" in said
+
+
+def test_an_edited_pipeline_is_found_where_one_stands_and_its_absence_is_said(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel(tree(tmp_path / "tree"), cache / "wheels")
+    file = own(tmp_path / "mine")
+    source, name = with_own_pipeline(locate("7.0"), f"{file}:Lantern")
+    kept = locate(str(identified(source).version))
+    file.write_text("class Lantern: ...\n\n\nEDITED = True\n")
+    monkeypatch.chdir(tmp_path / "mine")
+    assert "EDITED" in beside_again(locate("7.0"), name, kept).read("lantern/pipe.py")
+    assert capsys.readouterr().err == ""
+    monkeypatch.chdir(tmp_path)
+    assert "EDITED" not in beside_again(locate("7.0"), name, kept).read("lantern/pipe.py")
+    assert "lantern is neither on the path of Python nor in this folder" in capsys.readouterr().err
+
+
+def test_lines_of_an_own_pipeline_are_shown(tmp_path: Path, cache: Path, scaffold_cli: Callable[..., Any]) -> None:
+    wheel(tree(tmp_path / "tree"), cache / "wheels")
+    file = own(tmp_path / "mine")
+    done = scaffold_cli("inspect", f"{file}:Lantern", "--vllm-omni", "7.0", "--show", "detail.pipeline.class")
+    assert "class Lantern" in done.success()

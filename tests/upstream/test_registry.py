@@ -41,6 +41,7 @@ def test_entries_and_aliases(source: UpstreamSource) -> None:
 def test_key_folder_and_class(source: UpstreamSource) -> None:
     by_key = resolve_pipeline(source, "OnePipeline")
     assert (by_key.class_name, by_key.registry_keys) == ("One", ("OnePipeline", "Alias"))
+    assert resolve_pipeline(source, "Alias").registry_keys == ("Alias", "OnePipeline")
     by_folder = resolve_pipeline(source, "pair")
     assert (by_folder.class_name, by_folder.registry_keys) == ("Two", ("TwoPipeline", "OtherKey"))
     explicit = resolve_pipeline(source, "vllm_omni.diffusion.models.pair.pipeline_one:Unlisted")

@@ -12,11 +12,11 @@ pytest.importorskip("torch")
 
 import torch
 
-from runtime.calls import CallRecorder
-from runtime.carried import read_record
-from runtime.model import CallPlan
-from runtime.replay import DenoiserCalls
-from runtime.values import same
+from flow_grpo_runtime.calls import CallRecorder
+from flow_grpo_runtime.carried import read_record
+from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.replay import DenoiserCalls
+from flow_grpo_runtime.values import same
 from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.scenarios import cached_weights
 

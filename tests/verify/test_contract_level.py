@@ -55,6 +55,9 @@ def test_json_of_the_command(scaffold_child: Callable[..., Any], reference: Path
     assert "on diffusers 0.38.0" in document["checks"][1]["reason"]
     assert document["environment"]["torch"]
     assert document["commands"][0].startswith("omni-scaffold verify ")
+    assert document["trust"].startswith(
+        "A pass is evidence about an honest package: level contract measures in processes"
+    )
 
 
 def test_a_failure_is_exit_1_and_one_line(
@@ -333,13 +336,13 @@ def test_a_flood_without_an_end_of_line_takes_no_memory(monkeypatch: pytest.Monk
         with os.fdopen(writer, "wb") as pipe:
             for _ in range(32):
                 pipe.write(b"x" * (1 << 20))
-            pipe.write(b"\n" + b"[" * 100_000 + b'\n{"event": "end", "token": "t"}\n')
+            pipe.write(b"\n" + b"[" * 100_000 + b'\n{"event": "end"}\n')
 
     thread = threading.Thread(target=write)
     tracemalloc.start()
     try:
         thread.start()
-        said = list(contract_level._said(contract_level.HostProcess(reader, lambda: None), "t", 100.0, 100.0))
+        said = list(contract_level._said(contract_level.HostProcess(reader, lambda: None), 100.0, 100.0))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -458,3 +461,14 @@ def test_api_returns_the_report(warm: None, reference: Path) -> None:
         False,
         1,
     )
+
+
+def test_no_token_of_the_users_reaches_it(copied: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN"):
+        monkeypatch.setenv(name, "s3cret")
+    seen = tmp_path / "seen"
+    init = copied / "__init__.py"
+    init.write_text(init.read_text() + f"\nimport os\nopen({str(seen)!r}, 'w').write(repr(dict(os.environ)))\n")
+    assert not verify(copied, select=["config-round-trip"]).failed
+    assert "HOME" in seen.read_text()
+    assert "s3cret" not in seen.read_text()

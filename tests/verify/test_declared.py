@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scaffold.verify.declared import read_declared
-from scaffold.verify.package import upstream_bases
+from scaffold.verify.package import embedded_length, open_package, registered, upstream_bases
 
 FOLDER = Path(__file__).parent / "hand_written"
 
@@ -102,3 +102,66 @@ def test_what_is_declared_is_not_trusted(results: Any, quilt: Path, edit: Callab
     found = results(quilt, "forward")["forward"]
     assert found.status == "fail"
     assert "verify.toml declares what the module does not take" in found.reason
+
+
+@pytest.mark.upstream
+def test_places_that_are_still_to_be_written_are_named(
+    warm: None, quilt: Path, scaffold_cli: Callable[..., Any]
+) -> None:
+    assert scaffold_cli("verify", quilt, "--select", "forward").code == 0
+    with (quilt / "quilt.py").open("a", encoding="utf-8") as file:
+        file.write(
+            '\n\ndef late(x):\n    raise NotImplementedError("the shift: port own/pipe.py:12 of vllm-omni 0.30.0")\n'
+        )
+        file.write('\n\ndef other(x):\n    raise NotImplementedError("not for video")\n')
+    done = scaffold_cli("verify", quilt, "--select", "forward")
+    assert (done.code, "1 pass, 0 fail" in done.out) == (2, True)
+    assert "1 place of it is still to be written: quilt.py:" in done.err
+    assert "the shift, as own/pipe.py:12 does" in done.err
+
+
+@pytest.mark.parametrize(
+    ("script", "length"),
+    [
+        ("", 512),
+        ("    rollout.pipeline.max_sequence_length=256 \\\n", 256),
+        ("    rollout.pipeline.max_sequence_length=256 rollout.max_prompt_embed_length=333\n", 333),
+        ("WORDS=${WORDS:-77}\n    rollout.pipeline.max_sequence_length=$WORDS\n", 77),
+        ('    rollout.pipeline.max_sequence_length="${UNKNOWN}"\n', 512),
+    ],
+)
+def test_embeddings_are_padded_to_what_the_launch_script_sets(script: str, length: int, quilt: Path) -> None:
+    package = open_package(quilt)
+    folder = package.root / "examples" / "flowgrpo_trainer" / "quilt"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run_another.sh").write_text("model.architecture=Another rollout.max_prompt_embed_length=9\n")
+    (folder / "run_quilt.sh").write_text("#!/bin/bash\n" + script + "    model.architecture=QuiltPipeline\n")
+    assert embedded_length(package) == length
+
+
+def test_architectures_are_those_of_verl_omnis_bases(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(
+        "from verl_omni.pipelines.model_base import DiffusionModelBase as Base\n"
+        "import verl_omni.pipelines.model_base as model_base\n"
+        "from .builders import BUILDERS, BuilderBase\n\nNAME = 'Named'\n\n\n"
+        "@BUILDERS.register('small')\nclass Small: ...\n\n\n"
+        "@BuilderBase.register('large')\nclass Large: ...\n\n\n"
+        "@Base.register(NAME, algorithm='flow_grpo')\nclass One: ...\n\n\n"
+        "@model_base.VllmOmniPipelineBase.register(\n    'Rolled', algorithm='flow_grpo')\nclass Two: ...\n"
+    )
+    (tmp_path / "two.py").write_text(
+        "from ..model_base import VllmOmniPipelineBase as R\n\n@R.register('Near')\nclass T: ...\n"
+    )
+    assert registered(tmp_path) == {"Named", "Rolled", "Near"}
+    assert registered(tmp_path, "VllmOmniPipelineBase") == {"Rolled", "Near"}
+    assert registered(tmp_path, "DiffusionModelBase") == {"Named"}
+
+
+def test_init_says_nothing_of_times_that_it_has_not_seen(
+    quilt: Path, edit: Callable[..., None], scaffold_cli: Callable[..., Any]
+) -> None:
+    (quilt / "verify.toml").unlink()
+    edit(quilt / "quilt.py", "scheduler.timesteps = ", "_ = ")
+    text = scaffold_cli("verify", quilt, "--init").out
+    assert 'time = "?"  # timestep of a noise level' in text
+    assert "set_timesteps of VeRL-Omni makes '1000 sigma'" in text

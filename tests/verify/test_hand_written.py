@@ -21,18 +21,18 @@ FOLDER = Path(__file__).parent / "hand_written"
 # What each has wrong, or does not have; everything else must have been measured.
 PACKAGES: dict[str, tuple[set[str], set[str]]] = {
     "one_file": (
-        {"prompt-ids", "prompt-containers", "validation-output", "window-per-step"},
+        {"config-round-trip", "prompt-ids", "prompt-containers", "validation-output", "window-per-step"},
         {
             *("fsdp1-bf16", "lora-learns", "lora-save-load", "lora-starts-at-base", "lora-switch", "lora-targets"),
-            *("lora-update", "layer-prefixes", "config-round-trip"),
+            *("lora-update", "layer-prefixes"),
         },
     ),
     "many_files": (
-        {"prompt-ids", "weights-round-trip", "validation-output", "window-per-step"},
-        {"config-round-trip"},
+        {"config-round-trip", "prompt-ids", "weights-round-trip", "validation-output", "window-per-step"},
+        set(),
     ),
     # Sizes are defaults of dataclasses in a dataclass, into which the file's sections are spread; weights are torch's.
-    "nested_sizes": ({"prompt-containers"}, {"config-round-trip"}),
+    "nested_sizes": ({"config-round-trip", "prompt-containers"}, set()),
 }
 # What needs a rollout, or the list of a script, which the package of embeddings has not.
 EMBEDDINGS_LEFT = {"layer-prefixes", "lora-targets", "prompt-containers", "rollout-log-probs", "window-alignment"}
@@ -167,6 +167,82 @@ def test_branches_with_the_same_inputs_are_one_failure(
     found = results(package, "cfg-branches", "cfg-formula")
     assert found["cfg-branches"].status == "fail"
     assert (found["cfg-formula"].status, "see cfg-branches" in found["cfg-formula"].reason) == ("skip", True)
+
+
+@pytest.mark.parametrize("table", ["nn.Embedding.from_pretrained(torch.zeros({}), freeze=True)", "Frozen({})"])
+def test_a_frozen_table_that_loading_fills(
+    table: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    file = hand_written("one_file") / "__init__.py"
+    edit(file, 'nn.Embedding(g["cells"] ** 2, g["d"])', table.format('g["cells"] ** 2, g["d"]'))
+    edit(file, "class Row(nn.Module):", FROZEN + "class Row(nn.Module):")
+    found = results(file.parent, "inputs-matter", "loading")
+    assert {name: check.reason for name, check in found.items() if check.status == "fail"} == {}
+    edit(file, "+ self.spots(spots)\n", "+ 0 * self.spots(spots)\n")
+    assert "latents in other places" in results(file.parent, "inputs-matter")["inputs-matter"].reason
+    assert results(file.parent, "inputs-matter")["inputs-matter"].status == "fail"
+
+
+FROZEN = """class Frozen(nn.Module):
+    def __init__(self, rows, width):
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(rows, width))
+
+    def forward(self, places):
+        return self.weight[places]
+
+
+"""
+BRANCHES = ("cfg-branches", "cfg-formula", "cfg-settings", "step-per-sample", "same-calls")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{**shared, "ids": None, "real": None}', "dict(shared)"),
+        (
+            """        v = module(**model_inputs)[0].float()
+        if scale > 1.0:
+            u = module(**negative_model_inputs)[0].float()
+""",
+            """        if scale <= 1.0:
+            v = module(**model_inputs)[0].float()
+        else:
+            empty = {"ids": torch.zeros_like(model_inputs["ids"]), "real": torch.zeros_like(model_inputs["real"])}
+            both = zip(model_inputs.values(), {**model_inputs, **negative_model_inputs, **empty}.values())
+            v, u = module(**dict(zip(model_inputs, map(torch.cat, both))))[0].float().chunk(2)
+""",
+        ),
+    ],
+    ids=["some of the positive ones", "one call of both"],
+)
+def test_other_ways_to_call_without_the_prompt_are_sound(
+    before: str, after: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    package = hand_written("one_file")
+    edit(package / "__init__.py", before, after)
+    if "empty" in after:  # what the call is given, the branch is made of
+        edit(
+            package / "__init__.py",
+            '{**shared, "ids": None, "real": None}',
+            '{**shared, "ids": torch.zeros_like(ids), "real": torch.zeros_like(real)}',
+        )
+    found = results(package, *BRANCHES)
+    assert {name: check.reason for name, check in found.items() if check.status == "fail"} == {}
+    assert found["cfg-formula"].status == "pass"
+
+
+def test_a_prompt_in_the_call_without_it_is_found(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    """Both branches are made rightly, and the step mixes them."""
+    package = hand_written("embeddings")
+    call = "cls.forward(module, model_config, {})"
+    mixed = '{**negative_model_inputs, "text_mask": model_inputs["text_mask"]}'
+    edit(package / "quilt.py", f"u = {call.format('negative_model_inputs')}", f"u = {call.format(mixed)}")
+    found = results(package, "cfg-branches")["cfg-branches"]
+    assert found.status == "fail"
+    assert "a step gives the call without the prompt text_mask of the one with it" in found.reason
 
 
 def test_a_denoiser_of_a_library_is_no_fault(

@@ -197,7 +197,17 @@ def test_a_ported_package_loads_its_own_release_and_no_other(
     other = scaffold_cli("remap", tree, "--checkpoint", released_bagel(tmp_path / "bagel"), "--format", "json")
     assert other.code == 1
     assert other.err.startswith("fills: ")
-    new = ("new", "omnigen2", "--pipeline", "OmniGen2Pipeline", "--vllm-omni", "0.30.0", "--out", tmp_path / "out")
+    new = (
+        "new",
+        "omnigen2",
+        "--pipeline",
+        "OmniGen2Pipeline",
+        "--vllm-omni",
+        "0.30.0",
+        "--patch",
+        "--out",
+        tmp_path / "out",
+    )
     assert "582 keys: 582 fill 582 of 582" in scaffold_cli(*new, "--checkpoint", tmp_path / "own").success()
     refused = scaffold_cli(*new[:-1], tmp_path / "none", "--checkpoint", tmp_path / "bagel").refusal(1)
     assert (

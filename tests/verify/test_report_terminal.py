@@ -14,8 +14,7 @@ from rich.console import Console
 from scaffold.verify.report.html import html_report
 from scaffold.verify.report.markdown import markdown_report
 from scaffold.verify.report.terminal import print_report
-from scaffold.verify.report.verdict import TRUST
-from scaffold.verify.result import VerifyReport
+from scaffold.verify.result import TRUST, VerifyReport
 
 
 def shown(report: VerifyReport, width: int = 80, *, colour: bool = False) -> str:

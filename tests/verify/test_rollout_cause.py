@@ -28,7 +28,7 @@ from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.recorder import StepTaken, step_at
 from scaffold.verify.rollout.engine_side.training import Training, filled
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory
-from scaffold.verify.rollout.scenarios import declared, negative_prompt, row, window, window_per_step
+from scaffold.verify.rollout.scenarios import declared, negative_prompt, noise, row, window, window_per_step
 
 
 def call(*rows: list[float], level: float = 0.5) -> Any:
@@ -279,7 +279,7 @@ def test_another_negative_prompt_of_the_same_form_gives_another_velocity(
 
 
 def test_embeddings_of_one_length_are_told_by_what_the_rollout_hands_over() -> None:
-    def bench(*lengths: int) -> Any:
+    def bench(*lengths: int, width: int = 512) -> Any:
         first = [
             Trajectory(list(range(3 + n)), torch.zeros(2, 4, 8, 8), torch.ones(1), None, sigmas=[None])
             for n in range(len(lengths))
@@ -287,7 +287,8 @@ def test_embeddings_of_one_length_are_told_by_what_the_rollout_hands_over() -> N
         for sample, length in zip(first, lengths, strict=True):
             sample.extra = {"prompt_embeds": torch.zeros(length, 5)}
         table = Declared(place="verify.toml", latents=(4, 8, 8), columns={"prompt_embeds": ("prompt", 5)})
-        found: Any = SimpleNamespace(table=table, first=first)
+        task = SimpleNamespace(facts={"embedded": width}, library=None)
+        found: Any = SimpleNamespace(table=table, first=first, task=task)
         found.embedded = EngineUnderTest.embedded.fget(found)  # type: ignore[attr-defined]
         return found
 
@@ -296,3 +297,26 @@ def test_embeddings_of_one_length_are_told_by_what_the_rollout_hands_over() -> N
     assert ragged.value == 0.0
     with pytest.raises(NotApplicable, match="every prompt is embedded in 64 tokens"):
         next(row.measure(bench(64, 64)))
+    with pytest.raises(NotApplicable, match="fewer than the 65 that VeRL-Omni pads to"):
+        next(row.measure(bench(64, 64, width=65)))
+    measured = list(row.measure(bench(64, 64, width=64)))
+    assert [found.check for found in measured] == [check.id for check in row.CHECKS]
+    assert {found.reason.partition(":")[0] for found in measured} == {"the kit has no trainer"}, "and so it got there"
+
+
+def test_noise_is_what_the_rollout_added_whatever_training_makes_of_the_mean() -> None:
+    drawn = torch.Generator().manual_seed(5)
+    latents = [torch.randn(4, 16, 64, generator=drawn) for _ in range(2)]
+    samples = [Trajectory([1], rows, torch.ones(3), None, means=[0 * rows[:1]] * 3) for rows in latents]
+    wrong = [samples[0].latents[:1] * 5] * 3  # one value in the means of all steps
+
+    def measured(*samples: Trajectory) -> float:
+        training = SimpleNamespace(recompute=lambda *_: SimpleNamespace(means=wrong))
+        bench: Any = SimpleNamespace(roll_out=lambda *_: samples, training=training, recipe=None, texts=["a"])
+        (found,) = noise.measure(bench)
+        return float(found.value or 0.0)
+
+    assert measured(*samples) < noise.LIMIT
+    assert measured(*(replace(sample, means=[]) for sample in samples)) > noise.LIMIT, "training alone is left"
+    same = replace(samples[1], latents=samples[0].latents)
+    assert measured(samples[0], same) > noise.LIMIT, "one noise for both samples"

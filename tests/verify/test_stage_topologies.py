@@ -133,7 +133,7 @@ def test_what_stands_before_is_recorded_and_the_stage_runs_alone(
 ) -> None:
     engine_version_is_there(VERSION)
     out, checkpoint, name = tmp_path / "out", tmp_path / "checkpoint", model_name(pipeline)
-    scaffold_cli("new", name, "--pipeline", pipeline, "--vllm-omni", VERSION, "--out", out).success()
+    scaffold_cli("new", name, "--pipeline", pipeline, "--vllm-omni", VERSION, "--patch", "--out", out).success()
     for file, text in CHECKPOINTS[pipeline].items():
         (checkpoint / file).parent.mkdir(parents=True, exist_ok=True)
         (checkpoint / file).write_text(text, encoding="utf-8")

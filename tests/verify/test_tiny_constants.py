@@ -34,7 +34,7 @@ def build_denoiser(od_config):
     return {name}({given}), [("transformer", "transformer.", None)]
 """
 MODEL = """
-from runtime.checkpoint import DenoiserSource
+from flow_grpo_runtime.checkpoint import DenoiserSource
 
 SOURCE = DenoiserSource(build=None, prefix="transformer.")
 """

@@ -48,7 +48,7 @@ def build_denoiser(od_config):
     return Toy(**{**SIZES, **config.get("main", {})}), mine
 """
 MODEL = """
-from runtime.checkpoint import DenoiserSource
+from flow_grpo_runtime.checkpoint import DenoiserSource
 
 SOURCE = DenoiserSource(build=None, prefix="transformer.")
 """
@@ -172,5 +172,5 @@ def test_files_that_a_pipeline_reads_by_itself_are_as_scaffold_toml_describes_th
     assert (found["b.scale"] - 1).abs().max() < 0.5
     write_files(tmp_path, {"mlp/config.json": {"width": 5}}, torch.float32)
     assert json.loads((tmp_path / "mlp/config.json").read_text()) == {"width": 4}  # what is there stays
-    with pytest.raises(ValueError, match=r"\.\./out\.json of \[verify\.files\] lies outside of the checkpoint"):
+    with pytest.raises(ValueError, match=r"^\[verify\.files\]: '\.\./out\.json' leads out of the folder"):
         write_files(tmp_path / "in", {"../out.json": {}}, torch.float32)

@@ -41,7 +41,7 @@ def build_denoiser(od_config):
     return Toy(hidden_size=od_config.tf_model_config.get("hidden_size", 2048)), [("transformer", "transformer.", None)]
 """
 MODEL = """
-from runtime.checkpoint import DenoiserSource
+from flow_grpo_runtime.checkpoint import DenoiserSource
 
 SOURCE = DenoiserSource(build=None, prefix="transformer.")
 """

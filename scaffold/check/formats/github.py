@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from scaffold.check.finding import Finding
 from scaffold.check.report import CheckReport
-from scaffold.terminal.printable import printable_lines
+from scaffold.terminal.printable import no_command, printable_lines
 
 
 def render_github(report: CheckReport) -> str:
-    """Return one workflow command a finding; nothing where there is none."""
-    return "".join(_annotation(finding) for finding in report.findings)
+    """Return one workflow command a finding, and one for settings that leave something out."""
+    notices = [f"::notice title=omni-scaffold::{_escaped(one.told)}\n" for one in report.restricted]
+    return "".join([*notices, *map(_annotation, report.findings)])
 
 
 def _annotation(finding: Finding) -> str:
@@ -29,7 +30,7 @@ def _annotation(finding: Finding) -> str:
 
 
 def _escaped(text: str) -> str:
-    return printable_lines(text).replace("%", "%25").replace("\n", "%0A")
+    return "\n".join(map(no_command, printable_lines(text).split("\n"))).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

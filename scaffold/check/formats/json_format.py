@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from scaffold.check.finding import Finding
 from scaffold.check.report import CheckReport
+from scaffold.terminal.printable import json_text
 
 SCHEMA = 1
 
@@ -40,4 +39,14 @@ def render_statistics(report: CheckReport) -> str:
 
 def _document(report: CheckReport, name: str, rows: list[dict[str, object]]) -> str:
     summary = {"files": report.files, "errors": report.errors, "warnings": report.warnings}
-    return json.dumps({"schema": SCHEMA, name: rows, "summary": summary}, indent=2) + "\n"
+    settings = [
+        {
+            "file": one.file,
+            "rules": one.rules,
+            "rules_off": one.off,
+            "findings_left_out": one.left_out,
+            "baseline": one.baseline,
+        }
+        for one in report.restricted
+    ]
+    return json_text({"schema": SCHEMA, name: rows, "summary": summary, "settings": settings}) + "\n"

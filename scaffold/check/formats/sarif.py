@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from scaffold.check.finding import Finding
 from scaffold.check.hunks import hunks, split_lines
 from scaffold.check.report import CheckReport, fingerprints
 from scaffold.check.rule import Rule
+from scaffold.terminal.printable import json_text
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 HOME = "https://github.com/omni-scaffold/omni-scaffold"
@@ -24,7 +24,7 @@ def render_sarif(report: CheckReport) -> str:
     rules = sorted({finding.rule for finding in report.findings})
     places = {rule: at for at, rule in enumerate(rules)}
     names = fingerprints(report.findings)
-    run = {
+    run: dict[str, Any] = {
         "tool": {
             "driver": {
                 "name": "omni-scaffold",
@@ -36,7 +36,10 @@ def render_sarif(report: CheckReport) -> str:
         "columnKind": "unicodeCodePoints",
         "results": [_result(finding, places[finding.rule], names[finding]) for finding in report.findings],
     }
-    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+    if report.restricted:
+        notes = [{"level": "note", "message": {"text": one.told}} for one in report.restricted]
+        run["invocations"] = [{"executionSuccessful": True, "toolConfigurationNotifications": notes}]
+    return json_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

@@ -18,13 +18,17 @@ def render_text(report: CheckReport, *, colour: bool = False) -> str:
     """Return the findings as text, with a summary line at the end."""
     paint = _paint if colour else _plain
     blocks = [_block(finding, paint) for finding in report.findings]
-    return "\n".join([*blocks, summary(report)]) + "\n"
+    return "\n".join([*blocks, *_restrictions(report), summary(report)]) + "\n"
 
 
 def render_statistics(report: CheckReport) -> str:
     """Return a line for each rule that found something, the most frequent first, and the summary line."""
     lines = [f"{count:5}  {severity:7}  {rule} {find_rule(rule).name}" for rule, severity, count in report.statistics]
-    return "\n".join([*lines, summary(report)]) + "\n"
+    return "\n".join([*lines, *_restrictions(report), summary(report)]) + "\n"
+
+
+def _restrictions(report: CheckReport) -> list[str]:
+    return [f"note: {visible(one.told)}" for one in report.restricted]
 
 
 def summary(report: CheckReport) -> str:

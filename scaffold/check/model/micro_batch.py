@@ -8,9 +8,10 @@ from functools import lru_cache
 
 from scaffold.check.model.data_rows import rows
 from scaffold.check.model.keys import KeyRead, keys_read
-from scaffold.check.model.project import PIPELINES, Package
+from scaffold.check.model.project import RECIPES, Package
 from scaffold.check.model.python import PythonFile
 from scaffold.check.model.sides import side_of
+from scaffold.files.layout import PIPELINES
 
 # Keys that verl's data loader, verl-omni's agent loop and its trainers put into every batch.
 STANDARD = {
@@ -28,7 +29,7 @@ _READING = {
     "forward_and_sample_previous_step": "scheduler_inputs",
 }
 _ADDING = {"add_column": 0, "rename_column": 1}
-_TREES = ("examples/", "tests/")
+_TREES = (*RECIPES, "tests/")
 
 
 def read_keys(package: Package) -> Iterator[KeyRead]:

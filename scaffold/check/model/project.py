@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import Literal
 
@@ -19,11 +19,13 @@ from scaffold.check.model.shell import ShellScript, presets, truth
 from scaffold.check.model.source import PATCH, PatchedFile, SourceFile, read_patch
 from scaffold.check.model.submodules import Submodule, module_tree
 from scaffold.check.model.tree import Tree, UnreadableError
+from scaffold.files.layout import PIPELINES, PROJECT
 from scaffold.files.resources import RUNTIME
 from scaffold.spec.lock import LOCK_NAME, SPEC_NAME
 from scaffold.target.pin import pin_of
 
-PIPELINES = "verl_omni/pipelines"
+# Folders of launch and data scripts, in verl-omni and in a project of its own.
+RECIPES = ("examples/", PROJECT.data)
 REGISTRY = f"{PIPELINES}/__init__.py"
 # Names that only an integration mentions; the bytes are searched, so that a file that does not parse counts too.
 CONTRACT_BASES = (
@@ -212,6 +214,15 @@ class Package:
         return False
 
     @cached_property
+    def loads_module(self) -> bool:
+        """Whether ``build_module`` returns a module that a library loads, of a class that is not in the tree."""
+        built = [method for adapter in self.training_adapters if (method := adapter.method("build_module"))]
+        written = [method for method in built if method.file in self.files and method.cls in self.training_adapters]
+        values = [node.value for method in written for node in method.nodes(ast.Return) if isinstance(node, ast.Return)]
+        found = any(value is not None and not (isinstance(value, ast.Constant) and not value.value) for value in values)
+        return self.training_module is None and found
+
+    @cached_property
     def algorithms(self) -> list[str]:
         """Algorithms it is registered for, as far as the text tells."""
         return list(dict.fromkeys(r.algorithm for r in self.registrations if isinstance(r.algorithm, str)))
@@ -321,12 +332,19 @@ class Package:
         if override is not None and isinstance(override.value, str):
             others = [p for p in self.project.packages if p.model_name == self.model_name and p is not self]
             # Without another package for the model, a wrong algorithm is a mistake in a script of this package.
-            return override.value in self.algorithms or not others
+            theirs = any(override.value in other.algorithms for other in self.sharing)
+            return override.value in self.algorithms or not (others or theirs)
         squeezed = [algorithm.replace("_", "") for algorithm in self.algorithms] or [
             self.name[len(self.model_name) :].replace("_", "")
         ]
         place = f"{script.folder.partition('/')[2]}/{script.name}".replace("_", "").replace("-", "")
         return any(algorithm in place for algorithm in squeezed)
+
+    @cached_property
+    def sharing(self) -> list[Package]:
+        """Other packages that are registered under one of its architectures, for algorithms of their own."""
+        found = [p for p in self.project.packages if p is not self and any(map(p.mentions, self.architectures))]
+        return [other for other in found if set(other.architectures) & set(self.architectures)]
 
     def _gives_name_to(self, script: ShellScript) -> bool:
         model = self.model_name
@@ -373,13 +391,17 @@ class Package:
         project = self.project
         candidates = [
             path
-            for path in [*project.files("examples", ".py"), *project.files("tests/special_e2e", ".py")]
-            if "/data_process/" in path or re.search(r"(?:^|_)(?:data|dataset)(?:_|\.|$)", path.rpartition("/")[2])
+            for folder in (*RECIPES, "tests/special_e2e", PROJECT.smoke)
+            for path in project.files(folder.rstrip("/"), ".py")
+            if "/data_process/" in path
+            or path.startswith(PROJECT.data)
+            or re.search(r"(?:^|_)(?:data|dataset)(?:_|\.|$)", path.rpartition("/")[2])
         ]
         texts = [script.readable for script in self.scripts]
         # The README of a folder that all models share names the data of each.
         folders = [script.folder for script in self.launch_scripts if _is_of_one_model(script.folder)]
         texts += [project.text(f"{folder}/README.md") for folder in folders]
+        texts += [project.text(PROJECT.readme)] if project.external else []
         named = [path for path in candidates if any(path in text for text in texts)]
         return [file for path in named if (file := project.python(path)) is not None]
 
@@ -394,13 +416,15 @@ class Package:
     def cpu_tests(self) -> list[PythonFile]:
         """Python files below ``tests/`` that import the package."""
         found = []
-        marks = (f"pipelines.{self.name}".encode(), f"import {self.name}".encode())
+        marks = tuple(f"{word}{self.name}".encode() for word in ("pipelines.", "import ", "from "))
         for path in self.project.files("tests", ".py"):
             if not path.rpartition("/")[2].startswith("test_"):
                 continue
             file = self.project.python(path)
             if file is not None and any(mark in file.data for mark in marks):
-                if re.search(rf"pipelines(?:\.| import )(?:\w+, )*{self.name}\b", file.readable):
+                imports = rf"pipelines(?:\.| import )(?:\w+, )*{self.name}\b"
+                imports += rf"|^(?:from|import) {self.name}\b" if self.name in self.project.outside else ""
+                if re.search(imports, file.readable, re.MULTILINE):
                     found.append(file)
         return found
 
@@ -436,10 +460,12 @@ class Project(Resolution):
     Args:
         tree: where the files are.
         alone: the tree is only a package, without a checkout around it.
+        outside: packages of a project of their own, and the runtime, which are imported by these names.
     """
 
-    def __init__(self, tree: Tree, *, alone: bool = False) -> None:
-        super().__init__()
+    def __init__(self, tree: Tree, *, alone: bool = False, outside: Collection[str] = ()) -> None:
+        super().__init__(outside)
+        self.external = bool(self.outside - {RUNTIME})
         self.tree = tree
         self.alone = alone
         self._python: dict[str, PythonFile | None] = {}
@@ -557,13 +583,13 @@ class Project(Resolution):
 
     @cached_property
     def example_scripts(self) -> list[ShellScript]:
-        """The shell scripts below ``examples/``."""
-        return self._scripts("examples")
+        """The shell scripts below ``examples/``, or of a project below ``scripts/``."""
+        return self._scripts(PROJECT.launch.rstrip("/") if self.external else "examples")
 
     @cached_property
     def e2e_scripts(self) -> list[ShellScript]:
-        """The shell scripts of ``tests/special_e2e/``."""
-        return self._scripts("tests/special_e2e")
+        """The shell scripts of ``tests/special_e2e/``, or of a project of ``tests/smoke/``."""
+        return self._scripts(PROJECT.smoke.rstrip("/") if self.external else "tests/special_e2e")
 
     @cached_property
     def runners(self) -> list[SourceFile]:

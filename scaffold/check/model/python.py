@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import builtins
+import codecs
 import io
 import tokenize
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from scaffold.check.finding import Span
 from scaffold.check.model.source import PatchedFile, SourceFile, UndecodableError
+from scaffold.files.layout import CHECKOUT
 from scaffold.files.parsing import TooManyPartsError, parse
 from scaffold.limits.bounded import Budget, TooLargeError, memory
 from scaffold.source.bindings import Binding, Index, LexicalScopes, assigned
@@ -25,6 +27,7 @@ from scaffold.source.syntax import without_docstring
 from scaffold.source.values import UNKNOWN, External, UndecidedError, Unknown
 
 LARGEST = 20_000_000  # bytes; nobody writes a larger source
+ENCODINGS = ("utf-8", "utf-8-sig", "ascii", "iso8859-1")
 
 
 class UnparsableError(Exception):
@@ -51,11 +54,19 @@ class PythonFile(SourceFile):
 
     @cached_property
     def encoding(self) -> str:
-        """The encoding that a byte-order mark or a coding comment states, else UTF-8."""
+        """The encoding that a byte-order mark or a coding comment states, else UTF-8.
+
+        Raises:
+            UndecodableError: it states none that is known, or one that is not a table of letters: some take time that
+                grows with the square of the file, others unpack.
+        """
         try:
-            return tokenize.detect_encoding(io.BytesIO(self.data).readline)[0]
+            stated = tokenize.detect_encoding(io.BytesIO(self.data).readline)[0]
         except SyntaxError as error:
             raise UndecodableError(str(error.msg)) from error
+        if codecs.lookup(stated).name not in ENCODINGS:
+            raise UndecodableError(f"its encoding is {stated}; sources are UTF-8, ASCII or Latin-1")
+        return stated
 
     @property
     def is_package(self) -> bool:
@@ -581,7 +592,9 @@ _CHANGING = {
 class Resolution(ABC):
     """Resolves names across files; a subclass provides the files."""
 
-    def __init__(self) -> None:
+    def __init__(self, outside: Collection[str] = ()) -> None:
+        """``outside`` names packages that are imported by their own names and stand among verl-omni's in the tree."""
+        self.outside = frozenset(outside)
         self._changed: dict[PythonFile, frozenset[str]] = {}
         self._names: dict[ast.AST, str | None] = {}
         self._definitions: dict[str, tuple[PythonFile, Binding] | None] = {}
@@ -599,10 +612,14 @@ class Resolution(ABC):
 
     def module(self, name: str) -> PythonFile | None:
         """Return the file of a dotted module of the tree."""
-        path = name.replace(".", "/")
+        path = self.in_tree(name).replace(".", "/")
         if not path.startswith(("verl_omni/", "examples/", "tests/")) and path != "verl_omni":
             return None
         return self.python(f"{path}.py") or self.python(f"{path}/__init__.py")
+
+    def in_tree(self, name: str) -> str:
+        """Return the dotted name that what ``name`` imports has in the tree."""
+        return f"{CHECKOUT.prefix}{name}" if name.partition(".")[0] in self.outside else name
 
     def qualified(self, file: PythonFile, node: ast.AST) -> str | None:
         """Return the absolute dotted name of a name or attribute chain, None where it is not certain.
@@ -629,7 +646,8 @@ class Resolution(ABC):
         kinds = {binding.kind for binding in bindings}
         if kinds == {"import"}:
             targets = {binding.target for binding in bindings}
-            return targets.pop() if len(targets) == 1 else None
+            target = targets.pop() if len(targets) == 1 else None
+            return self.in_tree(target) if target is not None else None
         if len(bindings) > 1:
             return None
         binding = bindings[0]

@@ -15,6 +15,7 @@ _ANEW = re.compile(
     r"^__all__\s*=\s*(?:(?:list|tuple|sorted)?[(\[]\s*)?\*?(\w+)\.__all__\s*(?:,\s*)?(?:[)\]]\s*)?(?:#.*)?$"
 )
 _NAME = re.compile(r"^\s*(\w+)\s*(?:,\s*)?(?:#.*)?$")
+_IMPORTERS = ("import_module", "__import__", "iter_modules", "walk_packages")
 _FROM = re.compile(r"^from \. import (.*)$")
 
 
@@ -29,7 +30,8 @@ class Registry:
         starred: package -> line of ``from .package import *``.
         exported: package -> line that adds its ``__all__``.
         replaced: package -> line that replaces all earlier names with its ``__all__``.
-        known: False where the file cannot be parsed, so that nothing may be concluded from an absence.
+        known: False where the file cannot be parsed or imports by name at run time, so that nothing may be concluded
+            from an absence.
     """
 
     def __init__(self, file: PythonFile) -> None:
@@ -66,8 +68,19 @@ def read_registry(file: PythonFile) -> Registry:
     return registry
 
 
+def _imports_by_name(file: PythonFile) -> bool:
+    """Whether a call imports a module whose name is made when it runs, in a loop over names say."""
+    called = [node for node in ast.walk(file.tree) if isinstance(node, ast.Call)]
+    return any(
+        ast.unparse(node.func).rpartition(".")[2] in _IMPORTERS
+        and not (node.args and isinstance(node.args[0], ast.Constant))
+        for node in called
+    )
+
+
 def _read_tree(registry: Registry) -> None:
     file = registry.file
+    registry.known = not _imports_by_name(file)
     for node in ast.walk(file.tree):
         if isinstance(node, ast.ImportFrom):
             module = absolute_module(file.scopes.package, node)

@@ -8,8 +8,9 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from scaffold.check.model.calls import resolve
-from scaffold.check.model.project import PIPELINES, Package
+from scaffold.check.model.project import Package
 from scaffold.check.model.python import ClassModel, FunctionModel
+from scaffold.files.layout import PIPELINES
 
 Which = Literal["training", "rollout"]
 _MOST = 600

@@ -45,27 +45,35 @@ class DiskTree:
     Args:
         root: its resolved path.
         mounts: path below the tree -> folder on disk, for a package that lies outside of any checkout.
+        only: whether the tree has nothing but the mounts.
         changed: resolved path of a file -> bytes that take the place of what is on disk.
     """
 
     def __init__(
-        self, root: Path, mounts: Mapping[str, Path] | None = None, changed: Mapping[Path, bytes] | None = None
+        self,
+        root: Path,
+        mounts: Mapping[str, Path] | None = None,
+        changed: Mapping[Path, bytes] | None = None,
+        *,
+        only: bool = True,
     ) -> None:
-        self.root = root
+        self.root, self._only = root, only
         self._mounts, self._changed = dict(mounts or {}), changed or {}
 
     def locate(self, path: str) -> Path | None:
-        """Return where a file lies on disk, or would lie; None outside of a mounted package."""
+        """Return where a file lies on disk, or would lie; None outside of the mounts of a tree that has only those."""
         for prefix, folder in self._mounts.items():
             if path == prefix or path.startswith(prefix + "/"):
                 return folder / path[len(prefix) + 1 :]
-        return None if self._mounts else self.root / path
+        return None if self._mounts and self._only else self.root / path
 
     def files(self, folder: str) -> list[str]:
         """Return the files below a folder; links to folders are not followed."""
         inside = [mount for mount in self._mounts if folder == "" or mount.startswith(folder + "/")]
-        if inside:
-            return sorted(path for mount in inside for path in self.files(mount))
+        found = sorted(path for mount in inside for path in self.files(mount))
+        return found if inside and self._only else sorted([*found, *self._below(folder)])
+
+    def _below(self, folder: str) -> list[str]:
         top = self.locate(folder)
         if top is None or not top.is_dir():
             return []
@@ -77,7 +85,7 @@ class DiskTree:
             found += [f"{prefix}/{name}" if prefix else name for name in names if not name.startswith(".")]
             if len(found) > MOST_FILES:
                 break
-        return sorted(found)
+        return found
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or folder."""
@@ -95,11 +103,16 @@ class DiskTree:
         if self._changed and place.resolve() in self._changed:
             return self._changed[place.resolve()]
         try:
-            return read_bytes(place, LARGEST, inside=self.root)
+            return read_bytes(place, LARGEST, inside=self._inside(path))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
             raise UnreadableError(error.strerror or str(error)) from error
+
+    def _inside(self, path: str) -> Path:
+        """The folder that a link on the way to a file has to stay in."""
+        mounts = (folder for prefix, folder in self._mounts.items() if path.startswith(f"{prefix}/"))
+        return next((folder for folder in mounts if not folder.is_relative_to(self.root)), self.root)
 
     def link(self, path: str) -> str | None:
         """Return the target of a symbolic link."""

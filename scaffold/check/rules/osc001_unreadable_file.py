@@ -23,7 +23,7 @@ SEVERITY = "error"
 CHECKLIST = ()
 APPLIES = Applies(diffusion=None, resolved=False)
 HELP = "repair the line; the other rules look at this package once all of its files parse"
-_ENCODING = "save the file as UTF-8, or name its encoding in a coding comment on the first line"
+_ENCODING = "save the file as UTF-8, or name ASCII or Latin-1 in a coding comment on the first line"
 _SIZE = "make it a readable source file of ordinary size and nesting"
 
 
@@ -56,6 +56,7 @@ FAILING = (
     ),
     Example("in the script that makes the data", data="import os\nif True«»\n    pass\n"),
     Example("a NUL byte", init="x = 1\n«»\x00\n"),
+    Example("a codec that is no table of letters", common="«»# coding: punycode\nx = 1\n"),
     Example("a sum of forty thousand terms", common=f"«»x = {'+'.join(['1'] * 40_000)}\n"),
     Example("in the recorded facts", spec='[upstream]\nversion = "0.27.0rc1"\n«class =» \n'),
     Example("facts of a later version of the tool", spec='«schema = 99»\n\n[upstream]\nversion = "0.27.0rc1"\n'),

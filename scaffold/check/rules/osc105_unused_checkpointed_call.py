@@ -9,7 +9,8 @@ That every layer is recomputed, `verify` measures (``gradient-checkpointing``).
     for layer in self.layers:
         x = layer(x)
 
-Instead: ``x = self._checkpointed_call(layer, x)`` for every layer.
+Instead: ``x = self._checkpointed_call(layer, x)`` for every layer; of an imported denoiser the names of the layers'
+classes, ``_checkpointed_layers = ("Block",)``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ SEVERITY = "error"
 CHECKLIST = ("M5", "pitfall 10")
 APPLIES = Applies(non_diffusers=True)
 HELP = "call every layer through self._checkpointed_call(layer, …)"
+LAYERS = "_checkpointed_layers"
 FLAG = "_supports_gradient_checkpointing"
 
 
@@ -36,13 +38,16 @@ def check(package: Package) -> Hits:
     forward = module.method("forward") if module is not None else None
     if module is None or flag is None or flag.value is None or forward is None or forward.is_abstract:
         return
+    named = module.attribute(LAYERS)
+    if named is not None and named.value is not None and named.file.value(named.value):
+        return
     if flag.file.value(flag.value) is not True:
         return
     for function in package.forward_functions:
         index = function.file.index
-        named = {node.attr for node in index.nodes(ast.Attribute, function.node)}
-        named |= {node.id for node in index.nodes(ast.Name, function.node)}
-        if any(name.endswith(("_checkpointed_call", "checkpoint")) for name in named):
+        names = {node.attr for node in index.nodes(ast.Attribute, function.node)}
+        names |= {node.id for node in index.nodes(ast.Name, function.node)}
+        if any(name.endswith(("_checkpointed_call", "checkpoint")) for name in names):
             return
     yield Hit(flag.file, flag.value, f"{module.name}.forward() keeps all activations: it calls no layer checkpointed")
 
@@ -57,6 +62,16 @@ FAILING = (
     ),
 )
 PASSING = (
+    Example(
+        "by the names of layers",
+        model=[
+            ("self._checkpointed_call(layer, context", "layer(context"),
+            (
+                "_supports_gradient_checkpointing = True",
+                '_supports_gradient_checkpointing = True\n    _checkpointed_layers = ("Layer",)',
+            ),
+        ],
+    ),
     Example(
         "through torch",
         model=("self._checkpointed_call(layer", "torch.utils.checkpoint.checkpoint(layer"),

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import dotted, ending
 from scaffold.check.model.project import Package
 from scaffold.check.model.python import FunctionModel
+from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC119"
@@ -29,25 +31,48 @@ HELP = "take each sample's own text length: mask.sum(dim=1, keepdim=True)"
 _TEXT = re.compile(r"text|token|prompt|ids|context|ctx", re.IGNORECASE)
 _LATENT = re.compile(r"latent|hidden|image|img|pos", re.IGNORECASE)
 _POSITION = re.compile(r"pos|rope|rotary", re.IGNORECASE)
+_INDEX = re.compile(r"pos|rope|rotary|index", re.IGNORECASE)
 _FILLING = ("full", "new_full", "full_like", "arange")
 
 
 def check(package: Package) -> Hits:
-    """Follow the padded length to positions, where the forward code has a mask that knows the real lengths."""
-    module = package.training_module
-    forward = module.method("forward") if module is not None else None
-    if forward is None or forward.file not in package.files:
-        return
-    for function in package.forward_functions:
+    """Follow the padded length to positions, where the forward code has a mask that knows the real lengths.
+
+    Of a module that a library loads, the training adapter makes the inputs, and the rollout hands a mask on.
+    """
+    for function in _functions(package):
         if function.file not in package.files:
             continue
-        lengths = {name for name, value in function.assignments if _is_padded_length(value, set())}
-        positions = " ".join(ast.unparse(v) + f" {name}" for name, v in function.assignments if _POSITION.search(name))
+        given = [*function.assignments, *_entries(function)]
+        lengths = {name for name, value in given if _is_padded_length(value, set())}
+        positions = " ".join(ast.unparse(value) + f" {name}" for name, value in given if _POSITION.search(name))
         named = {*re.findall(r"\w+", positions), *re.findall(r"\.\w+", positions)}
         for name, value in function.assignments:
             at = _filled(value, lengths) if name in named else None
-            if at is not None and not _counts(function, name, value) and "mask" in ast.unparse(forward.node):
+            if at is not None and not _counts(function, name, value):
                 yield Hit(function.file, at, "positions of image tokens come from the padded length of the text")
+
+
+def _functions(package: Package) -> list[FunctionModel]:
+    """The code that places tokens, where lengths of prompts differ."""
+    module = package.training_module
+    forward = module.method("forward") if module is not None else None
+    if forward is not None:
+        masked = forward.file in package.files and "mask" in ast.unparse(forward.node)
+        return package.forward_functions if masked else []
+    if not package.loads_module:
+        return []
+    rollout = side_of(package, "rollout").functions
+    masked = any("prompt_embeds_mask" in ast.unparse(function.node) for function in rollout)
+    return side_of(package, "training").functions if masked else []
+
+
+def _entries(function: FunctionModel) -> Iterator[tuple[str, ast.expr]]:
+    """Yield entries of dictionaries under names of positions; the inputs of a module are such."""
+    for node in function.nodes(ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+            if isinstance(key, ast.Constant) and isinstance(key.value, str) and _INDEX.search(key.value):
+                yield f"{key.value}_positions", value
 
 
 def _is_padded_length(value: ast.expr, names: set[str]) -> bool:

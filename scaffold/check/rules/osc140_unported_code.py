@@ -13,11 +13,11 @@ Instead: write what the line of vllm-omni does. The other rules say what else th
 from __future__ import annotations
 
 import ast
-import re
 
 from scaffold.check.example import Example
 from scaffold.check.model.project import Package
 from scaffold.check.rule import Applies, Hit, Hits
+from scaffold.files.unwritten import unwritten
 
 ID = "OSC140"
 NAME = "unported-code"
@@ -25,7 +25,6 @@ SEVERITY = "warning"
 CHECKLIST = ("M1",)
 APPLIES = Applies(diffusion=None)
 HELP = "write what that line of vllm-omni does in its place"
-_MESSAGE = r"(?s)(?P<what>.+): port (?P<place>\S+\.py:\d+) of vllm-omni \S+"
 
 
 def check(package: Package) -> Hits:
@@ -34,14 +33,9 @@ def check(package: Package) -> Hits:
         if b"NotImplementedError" not in file.data:
             continue
         for node in file.index.nodes(ast.Raise):
-            if not isinstance(node.exc, ast.Call) or not node.exc.args:
-                continue
-            text = node.exc.args[0]
-            if not isinstance(text, ast.Constant) or not isinstance(text.value, str):
-                continue
-            found = re.fullmatch(_MESSAGE, text.value)
-            if found is not None and ast.unparse(node.exc.func) == "NotImplementedError":
-                yield Hit(file, node, f"{found['what']}: not written yet, upstream's is at {found['place']}")
+            found = unwritten(node)
+            if found is not None:
+                yield Hit(file, node, f"{found.what}: not written yet, upstream's is at {found.place}")
 
 
 FAILING = (

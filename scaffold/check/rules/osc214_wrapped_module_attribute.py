@@ -31,6 +31,12 @@ HELP = 'compute inside forward(), and read plain attributes through getattr(modu
 # These get the module before anything is wrapped.
 _BEFORE = {"build_module", "configure_trainable_params", "validate_lora_config"}
 _WRAPPERS = {"module", "_fsdp_wrapped_module", "_orig_mod", "base_model"}
+# Of every module, and of what loads, wraps or adapts one.
+_PLAIN = {
+    "apply", "buffers", "children", "disable_adapter", "enable_adapters", "disable_adapters", "eval", "forward",
+    "load_state_dict", "modules", "no_sync", "parameters", "requires_grad_", "state_dict", "summon_full_params", "to",
+    "train", "zero_grad",
+}  # fmt: skip
 _GUARDS = ("hasattr", "isinstance", "getattr", "wrapped")
 
 
@@ -38,14 +44,24 @@ def check(package: Package) -> Hits:
     """Look at what is done with the module in a training step."""
     side = side_of(package, "training")
     own = _own(package.training_module) if package.training_module is not None and package.is_non_diffusers else set()
+    loaded = package.loads_module
     for function in side.functions:
         for node in function.file.index.nodes(ast.Attribute, function.node) if function.name not in _BEFORE else ():
             if not _is_wrapped(side, function, node.value) or _is_guarded(function, node):
                 continue
             if node.attr in _WRAPPERS:
                 yield Hit(function.file, node, f"{ast.unparse(node)} exists under one kind of wrapper only")
-            elif node.attr in own and not _is_layer(function, node):
+            elif (node.attr in own and not _is_layer(function, node)) or (loaded and _is_called(function, node)):
                 yield Hit(function.file, node, f"{ast.unparse(node)} is asked of whatever wraps the module")
+
+
+def _is_called(function: FunctionModel, node: ast.Attribute) -> bool:
+    """Whether something of the module computes: a method or a layer of it, by name or out of a table of them."""
+    around: ast.AST = node
+    while isinstance(parent := function.file.index.parent(around), ast.Subscript) and parent.value is around:
+        around = parent
+    called = isinstance(parent, ast.Call) and parent.func is around
+    return called and node.attr not in _PLAIN and not node.attr.startswith(("register_", "named_", "get_", "set_"))
 
 
 def _own(trained: ClassModel) -> set[str]:

@@ -7,7 +7,8 @@ takes it from samples that had it, by up to 8e-2 in the log-prob.
     if low < float(timesteps[0, step]) <= high:
         velocity = guided
 
-Instead: decide for each sample, as ``torch.where(((sigma > low) & (sigma <= high)).view(-1, 1, 1), guided, velocity)``.
+Instead: decide for each sample, as ``torch.where(((sigma > low) & (sigma <= high)).view(-1, 1, 1), guided, velocity)``,
+and score each at its own, ``timestep=timesteps[:, step]``.
 """
 
 from __future__ import annotations
@@ -43,6 +44,13 @@ def check(package: Package) -> Hits:
                     yield Hit(function.file, node, f"{ast.unparse(node)} decides for every sample of the micro-batch")
         for call in function.calls:
             target = call.func
+            if isinstance(target, ast.Attribute) and target.attr == "sample_previous_step":
+                time = next((item.value for item in call.keywords if item.arg == "timestep"), None)
+                for part in ast.walk(time) if time is not None else ():
+                    if isinstance(part, ast.Subscript) and _of_first(part):
+                        if _of_batch(origin(side, function, part.value)):
+                            told = f"every sample is scored at the timestep of one, {ast.unparse(part)}"
+                            yield Hit(function.file, part, told, "score each at its own: timestep=timesteps[:, step]")
             if (
                 isinstance(target, ast.Attribute)
                 and target.attr in _REDUCING
@@ -104,6 +112,10 @@ def _all_equal(function: FunctionModel) -> bool:
 
 
 FAILING = (
+    Example(
+        "every sample is scored at the first one's",
+        training=("timestep=timesteps[:, step]", "timestep=«timesteps[0, step]»"),
+    ),
     Example(
         "the first timestep",
         training=(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.project import Package
+from scaffold.check.model.project import RECIPES, Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC504"
@@ -27,7 +27,7 @@ def check(package: Package) -> Hits:
     project = package.project
     if project.alone or not package.registrations or package.launch_scripts:
         return
-    if not project.complete and not project.files("examples"):
+    if not project.complete and not any(project.files(folder.rstrip("/")) for folder in RECIPES):
         return
     file = package.init or package.files[0]
     yield Hit(file, Span(1, 1, 1, 1), f"no script below examples/ trains {package.name}")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.project import Objective, Package
+from scaffold.check.model.project import RECIPES, Objective, Package
 from scaffold.check.model.python import ClassModel, FunctionModel, PythonFile
 from scaffold.check.model.scheduler_wrappers import replacements
 from scaffold.check.model.sides import side_of
@@ -92,6 +92,9 @@ def check(package: Package) -> Hits:
     for part in PARTS:
         if part.objective not in (None, package.objective):
             continue
+        # An algorithm that the trainer does not know has an engine of its own, which calls what it needs.
+        if part.of == "training" and package.algorithms and package.objective is None:
+            continue
         for cls in dict.fromkeys(_classes(package, part.of)):
             if cls.file not in package.files or not _is_known(cls):
                 continue
@@ -156,14 +159,15 @@ def _data(package: Package) -> Hits:
     """Look for a script below ``examples/`` that the package's scripts or their README name, and that writes a file."""
     for file in package.preprocessors:
         named = {node.attr for node in file.index.nodes(ast.Attribute)}
-        if file.path.startswith("examples/") and file.problem is None and not named & _WRITING and not _hands_on(file):
+        if file.path.startswith(RECIPES) and file.problem is None and not named & _WRITING and not _hands_on(file):
             text = f"{file.name} writes no file, and the recipe trains on what it made"
             yield Hit(file, Span(1, 1, 1, 1), text, "write the rows with to_parquet()")
     if package.project.alone or not package.is_non_diffusers or not package.launch_scripts:
         return
-    if not any(file.path.startswith("examples/") for file in package.preprocessors):
+    files = [file for one in (package, *package.sharing) for file in one.preprocessors]
+    if not any(file.path.startswith(RECIPES) for file in files):
         file = package.init or package.files[0]
-        text = f"no script below examples/ makes the data of {package.name}"
+        text = f"no script below {' or '.join(RECIPES)} makes the data of {package.name}"
         help = "add examples/<algorithm>_trainer/data_process/<model>_….py and name it in the README of the recipe"
         yield Hit(file, Span(1, 1, 1, 1), text, help)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.data_rows import chatless
-from scaffold.check.model.project import Package
+from scaffold.check.model.project import RECIPES, Package
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC601"
@@ -26,7 +26,7 @@ HELP = 'write "prompt": [{"role": "user", "content": …}]'
 def check(package: Package) -> Hits:
     """Look at the rows of the scripts that make data."""
     for file in package.preprocessors:
-        kind = "training" if file.path.startswith("examples/") else "dummy"
+        kind = "training" if file.path.startswith(RECIPES) else "dummy"
         for node, has_key in chatless(file):
             message = "'prompt' is not a list of chat messages" if has_key else f"rows of {kind} data have no 'prompt'"
             yield Hit(file, node, message)

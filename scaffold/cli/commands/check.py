@@ -60,6 +60,9 @@ def check(
     write_baseline: Annotated[
         Path | None, typer.Option("--write-baseline", metavar="FILE", help="List the findings in FILE.")
     ] = None,
+    isolated: Annotated[
+        bool, typer.Option("--isolated", help="Look at no settings and no baseline of a pyproject.toml.")
+    ] = False,
     explain: Annotated[
         str | None,
         typer.Option("--explain", metavar="RULE", help="Say what a rule is about.", autocompletion=completion.rules),
@@ -100,6 +103,7 @@ def check(
         statistics=statistics,
         exit_zero=exit_zero,
         output_file=output_file,
+        isolated=isolated,
     )
     with doing("checking"), leaving(left):
         outcome = run_check(request, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ)

@@ -20,6 +20,12 @@ def doctor(
             metavar="[CHECKOUT]", help="verl-omni whose pins count; by default the one above this folder, if any."
         ),
     ] = None,
+    package: Annotated[
+        Path | None,
+        typer.Option(
+            "--package", metavar="PACKAGE", help="Import this package, as verl-omni does: are both registries reached?"
+        ),
+    ] = None,
     fix: Annotated[bool, typer.Option("--fix", help="Build the environments that are missing or out of date.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print what was found.")] = Format.text,
 ) -> None:
@@ -31,10 +37,11 @@ def doctor(
     Examples:
       omni-scaffold doctor
       omni-scaffold doctor ~/verl-omni --fix
+      omni-scaffold doctor --package src/foo_flow_grpo
     """
     import os
 
-    from scaffold.doctor import examine, to_json, versions_needed
+    from scaffold.doctor import buildable_versions, examine, examine_package, to_json
     from scaffold.target import Checkout
     from scaffold.terminal.progress import step
 
@@ -45,9 +52,9 @@ def doctor(
     if fix:
         from scaffold.cli.commands.env import build
 
-        build(versions_needed(found))
+        build(buildable_versions(found))
     with step("looking at this machine"):
-        findings = examine(found)
+        findings = examine(found) if package is None else examine_package(package)
     if format is Format.json:
         show_json(to_json(findings))
     else:

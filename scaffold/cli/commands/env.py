@@ -74,14 +74,14 @@ def env(
     Example:
       omni-scaffold env rollout --vllm-omni 0.30.0
     """
-    from scaffold.doctor import versions_needed
+    from scaffold.doctor import buildable_versions
     from scaffold.target import Checkout
     from scaffold.verify.rollout.resolving import checked_version
 
     if vllm_omni is not None:
         versions = [_newest() if vllm_omni == "newest" else _of_path(vllm_omni) or checked_version(vllm_omni)]
     else:
-        versions = versions_needed(Checkout.open(verl_omni) if verl_omni is not None else None)
+        versions = buildable_versions(Checkout.open(verl_omni) if verl_omni is not None else None)
     if record is not None and not record.is_dir():
         raise ScaffoldError(f"--record {record} is not a folder", hint="name one that is there")
     if device is Device.cuda and purpose is not Purpose.train:

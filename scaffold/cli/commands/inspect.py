@@ -49,6 +49,7 @@ def inspect(
     """
     from scaffold.inspect import inspect_pipeline
     from scaffold.upstream import DEFAULT_VERSION, locate
+    from scaffold.upstream.own_pipeline import with_own_pipeline
 
     if everything:
         if any(given is not None for given in (pipeline, checkpoint, export_svg, fact, extract)):
@@ -66,7 +67,7 @@ def inspect(
         from scaffold.checkpoint import read_checkpoint
 
         headers = read_checkpoint(checkpoint)
-    source = locate(vllm_omni)
+    source, pipeline = with_own_pipeline(locate(vllm_omni), pipeline)
     report = inspect_pipeline(source, pipeline, headers, task.asked)
     if fact is not None or extract is not None:
         from scaffold.inspect.sources import lines_of, plan_extract, print_lines

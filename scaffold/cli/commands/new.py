@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -26,10 +27,18 @@ from scaffold.cli.options import (
     one_output,
 )
 from scaffold.errors import ScaffoldError
+from scaffold.files.layout import BESIDE, INSTALLED
 from scaffold.terminal.interrupt import leaving
 from scaffold.terminal.progress import VOICE
 
 ORDER = 40
+
+
+class Runtime(str, Enum):
+    """Where a package in a checkout has the runtime."""
+
+    beside = BESIDE
+    installed = INSTALLED
 
 
 def new(
@@ -54,7 +63,18 @@ def new(
         str | None, typer.Option("--verl-omni", metavar="CHECKOUT", help="Checkout of verl-omni to write into.")
     ] = None,
     out: Annotated[
-        str | None, typer.Option("--out", metavar="DIR", help="Folder to write to, edits as a patch beside the tree.")
+        str | None,
+        typer.Option("--out", metavar="DIR", help="Folder that gets a project of its own: verl-omni stays as it is."),
+    ] = None,
+    patch: Annotated[
+        bool,
+        typer.Option("--patch", help="With --out: the files of a checkout, and verl_omni.patch with its edits."),
+    ] = False,
+    runtime: Annotated[
+        Runtime | None,
+        typer.Option(
+            "--runtime", help="In a checkout: the modules of the runtime beside the package, or the installed one."
+        ),
     ] = None,
     vllm_omni: VllmOmni = None,
     profile: Annotated[
@@ -88,6 +108,14 @@ def new(
         list[str] | None,
         typer.Option("--guidance", metavar="NAME=VALUE", help="Guidance while training; may be repeated."),
     ] = None,
+    algorithm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--algorithm",
+            metavar="NAME",
+            help="Algorithm to train by, flow_grpo by default; may be repeated, the first is that of the scripts.",
+        ),
+    ] = None,
     task: TaskOption = Task.generate,
     preset: Preset = None,
     packaged: Packaged = False,
@@ -111,7 +139,7 @@ def new(
 
     as_json = one_output(format, diff)
     dry, mismatch = diff or dry_run, allow_version_mismatch
-    recipe = RecipeOptions(reward, gpus, lora_rank, resolution, tuple(guidance or ()))
+    recipe = RecipeOptions(reward, gpus, lora_rank, resolution, tuple(guidance or ()), tuple(algorithm or ()))
     request = NewRequest(
         model or "",
         pipeline,
@@ -119,6 +147,8 @@ def new(
         vllm_omni,
         verl_omni,
         out,
+        patch,
+        None if runtime is None else runtime.value,
         profile,
         spec,
         date,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from enum import Enum
 from pathlib import Path
@@ -105,7 +106,7 @@ def verify(
     """
     import gc
 
-    from scaffold.terminal.progress import VOICE, say
+    from scaffold.terminal.progress import VOICE, announce, say
     from scaffold.verify.report import destination, terminal
     from scaffold.verify.run import verify as run_verify
 
@@ -131,8 +132,10 @@ def verify(
         destination.check_destination(report)
     gc.enable()  # tensors in reference cycles would fill the memory
     with doing("running the contracts"):
+        # A training takes minutes: a log that is looked at says where it is, too.
+        tell = say if training is None else announce
         found = run_verify(
-            package, checkpoint=checkpoint, level=level.value, select=select or (), training=training, tell=say
+            package, checkpoint=checkpoint, level=level.value, select=select or (), training=training, tell=tell
         )
     if format is Format.json:
         show_json(found.to_json())
@@ -149,6 +152,19 @@ def verify(
         from scaffold.verify.report.verdict import remedy, verdict
 
         raise ScaffoldError(verdict(found).rstrip("."), hint=_declare(package) or remedy(found))
+    _refuse_unwritten(package)
+
+
+def _refuse_unwritten(package: Path) -> None:
+    """What passes of a package that is not written to its end is no pass of the package."""
+    from scaffold.verify.package import open_package, unwritten_places
+
+    places = unwritten_places(open_package(package, declared=False))
+    if places:
+        what = "1 place of it is" if len(places) == 1 else f"{len(places)} places of it are"
+        shown = "; ".join(places[:5]) + ("; …" if len(places) > 5 else "")
+        hint = f"`omni-scaffold check {shlex.quote(str(package))} --select OSC140` lists them"
+        raise ScaffoldError(f"nothing fails, and {what} still to be written: {shown}", hint=hint)
 
 
 def _write_table(package: Path) -> None:

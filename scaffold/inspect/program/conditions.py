@@ -19,10 +19,10 @@ from scaffold.source.values import ClassRef, External, Func, ModuleRef, Value
 
 # The names of a method's parameters, where a pipeline asks ``inspect.signature`` which ones a scheduler takes.
 #
-# For the schedulers of diffusers they stand in ``known_schedulers/signatures.json``: those of ``step`` and
+# For the schedulers of diffusers they stand in ``scheduler_signatures.json``: those of ``step`` and
 # ``set_timesteps`` that are the same in the releases that `scaffold.inspect.scheduler_signatures` read.
 
-_FILE = Path(__file__).parent.parent / "known_schedulers" / "signatures.json"
+_FILE = Path(__file__).parent.parent / "scheduler_signatures.json"
 _SIGNATURE = "inspect.signature"
 _VIEWS = ("keys", "values", "items")
 

@@ -22,7 +22,7 @@ from scaffold.inspect.guidance import (
 from scaffold.inspect.guidance_execution import find_execution
 from scaffold.inspect.guidance_interval import find_interval
 from scaffold.inspect.guidance_renorm import find_renorm
-from scaffold.inspect.guidance_scales import behind, find_scales, named_scales
+from scaffold.inspect.guidance_scales import behind, find_scales, named_scales, other_names
 from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import depends, is_none, options, same, truth_by_parts
 from scaffold.inspect.program.denoising import Denoising
@@ -40,11 +40,11 @@ KEYS = (
     "answers.cfg.execution",
     "detail.cfg.formula",
     "detail.cfg.parameters",
+    "detail.cfg.others",
     "detail.cfg.interval_rule",
     "detail.cfg.interval_parameter",
     "detail.cfg.renorm_parameter",
     "detail.cfg.epsilon",
-    "detail.cfg.location",
 )
 
 
@@ -89,10 +89,10 @@ def _answers(program: Program) -> dict[str, Fact]:
             [at for _, at in scales.values()] + places,
             "likely" if read else "certain",
         )
+        facts["detail.cfg.others"] = fact(other_names(found), places)
     formulas = {g.formula for g in found}
     if len(formulas) == 1 and not others:
         facts["detail.cfg.formula"] = fact(formulas.pop(), places)
-    facts["detail.cfg.location"] = fact(f"{places[0].file}:{places[0].line}" if places[0] else None, places[:1])
     facts["answers.cfg.execution"] = find_execution(program, loop, found)
     facts.update(find_interval(program, loop, region, {id(g.node) for g in found}))
     facts.update(find_renorm(program, loop, region))

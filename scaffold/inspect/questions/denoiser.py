@@ -14,6 +14,8 @@ from scaffold.inspect.program.turns import is_sample, is_turn
 from scaffold.inspect.program.values import Attr, Call, Obj, Slot
 from scaffold.source.values import Func, Value
 
+# The engine's context of a call, and how functions of it begin that put one value there.
+_CONTEXT, _SETS = "vllm_omni.diffusion.forward_context", "set_forward_context_"
 ORDER = 2
 KEYS = (
     "answers.denoiser.class",
@@ -159,3 +161,15 @@ def _candidate(record: CallRecord, loop: Denoising) -> Denoiser | None:
     if isinstance(record.func, Attr) and not isinstance(record.func.base, (Obj, Call, Slot, Attr)):
         return None
     return Denoiser(record, receiver, times[0] if not times[0].isdigit() else None)
+
+
+def given_beside(program: Program) -> Evidence | None:
+    """Where a pipeline hands its denoiser something beside its arguments, through the engine's context of a call."""
+    for cls in program.cls.mro:
+        setters = {
+            name for name, bound in cls.module.imports.items() if bound.module == _CONTEXT and name.startswith(_SETS)
+        }
+        for node in ast.walk(cls.node):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in setters:
+                return program.place(cls, node)
+    return None

@@ -7,7 +7,6 @@ import ast
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import options, walk, walk_all
-from scaffold.inspect.program.default_schedule import constructor_argument, is_copy, is_reversal
 from scaffold.inspect.program.numeric import default_of, number
 from scaffold.inspect.program.schedule import SHIFT_PROBES, base_grid, solved_shift, vector_of
 from scaffold.inspect.program.values import Attr, Call, Choice, Conf, Const, Item, Obj, Param, Slice
@@ -70,7 +69,7 @@ def _configuration(program: Program, vector: Value) -> tuple[dict[int, float], l
         if not (isinstance(node, Attr) and isinstance(node.base, Attr) and node.base.name == "config"):
             continue
         for scheduler in options(node.base.base):
-            value = constructor_argument(program, scheduler, node.name) if isinstance(scheduler, Obj) else None
+            value = _constructor_argument(program, scheduler, node.name) if isinstance(scheduler, Obj) else None
             given = default_of(value)
             if isinstance(given, (int, float)):  # flags decide between two forms of the schedule
                 known[id(node)] = given
@@ -87,7 +86,7 @@ def _shift(vector: Value, grid: Call, held: dict[int, float], unit: float | None
 
 def _at(value: Value, grid: Call, point: float, held: dict[int, float]) -> float | None:
     """The schedule's entry where the grid's is ``point``."""
-    copies = {id(n): point for n in walk(value) if isinstance(n, Call) and is_copy(n, grid)}
+    copies = {id(n): point for n in walk(value) if isinstance(n, Call) and _is_copy(n, grid)}
     return number(value, {**held, **copies})
 
 
@@ -95,7 +94,7 @@ def _cut(vector: Value, grid: Call) -> Value | None:
     """The grid with the points that are taken off, without copies in between."""
     for node in walk(vector):
         if isinstance(node, Item) and isinstance(node.key, Slice):
-            if is_copy(node.base, grid):
+            if _is_copy(node.base, grid):
                 return Item(grid, node.key, at=node.at)
     return grid
 
@@ -112,7 +111,7 @@ def _end(value: Value | None, held: dict[int, float]) -> float | None:
     inner = base_grid(value.base)
     if inner is None:
         return None
-    backwards = any(is_reversal(n) for n in walk(value.base))
+    backwards = any(_is_reversal(n) for n in walk(value.base))
     at_start = (value.key.value == 0) is not backwards
     end = default_of(inner.argument(0, "start") if at_start else inner.argument(1, "end", "stop"))
     return _at(value.base, inner, float(end), held) if isinstance(end, (int, float)) else None
@@ -133,3 +132,47 @@ def _is_cut_to_whole(program: Program, source: Value) -> bool:
         if node.func.attr == "to" and any(isinstance(k, ast.Attribute) and k.attr in _WHOLE for k in kinds):
             return True
     return False
+
+
+def _constructor_argument(program: Program, scheduler: Obj, name: str) -> Value | None:
+    """What the constructor gets under a name."""
+    if name in scheduler.kwargs:
+        return scheduler.kwargs[name]
+    init = scheduler.cls.find_method("__init__")
+    if init is None:
+        return None
+    owner, node = init
+    names = [a.arg for a in node.args.args[1:]]
+    if name not in names:
+        return None
+    place = names.index(name)
+    if place < len(scheduler.args):
+        return scheduler.args[place]
+    default = place - (len(names) - len(node.args.defaults))
+    return (
+        program.execution.interpreter.evaluate_global(node.args.defaults[default], owner.module)
+        if default >= 0
+        else None
+    )
+
+
+def _is_copy(value: Value, grid: Call) -> bool:
+    """The grid itself, or its entries copied."""
+    while value is not grid:
+        if isinstance(value, Call) and isinstance(value.func, Attr) and value.name in ("copy", "clone"):
+            value = value.func.base
+        elif isinstance(value, Item) and isinstance(value.key, Slice):
+            value = value.base
+        else:
+            return False
+    return True
+
+
+def _is_reversal(node: Value) -> bool:
+    """Whether a value is another from its end to its begin."""
+    return (
+        isinstance(node, Item)
+        and isinstance(node.key, Slice)
+        and node.key.step is not None
+        and default_of(node.key.step) == -1
+    )

@@ -7,9 +7,8 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search
 from scaffold.inspect.program.turns import is_sample, is_turn
 from scaffold.inspect.program.values import Param
-from scaffold.inspect.questions.combination import answers as combination_answers
-from scaffold.inspect.questions.denoiser import find_denoiser
-from scaffold.inspect.report import CONDITIONS, GUIDED
+from scaffold.inspect.questions.denoiser import find_denoiser, given_beside
+from scaffold.inspect.report import CONDITIONS
 from scaffold.source.values import Value
 
 ORDER = 4
@@ -17,12 +16,8 @@ KEYS = ()
 
 
 def answers(program: Program) -> dict[str, Fact]:
-    """``conditions``: arguments of the denoiser that the images reach; ``guidance``: how predictions are combined."""
-    if not program.with_references:
-        return {}
-    found = combination_answers(program).get("detail.cfg.combination")
-    guided = UNKNOWN if found is None else fact(found.value["text"], found.evidence, found.confidence)
-    return {CONDITIONS: _conditions(program), GUIDED: guided}
+    """``conditions``: arguments of the denoiser that the images reach."""
+    return {CONDITIONS: _conditions(program)} if program.with_references else {}
 
 
 def _conditions(program: Program) -> Fact:
@@ -47,4 +42,6 @@ def _conditions(program: Program) -> Fact:
             of_size = is_turn(value, loop.number) or (loop.sample is not None and is_sample(value, loop.sample))
             if not of_size and search(value):
                 places.setdefault(name, record.at)
+    if not places and (beside := given_beside(program)) is not None:
+        return fact(None, [beside], "unknown")
     return fact(list(places), list(places.values()) or [program.place(program.cls)], "likely")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.facts import Fact
 from scaffold.inspect.loop_schedule import loop_schedule
 from scaffold.inspect.program import Program
-from scaffold.inspect.questions.counted_time import counted_schedule
 from scaffold.inspect.questions.held_schedule import held_schedule
-from scaffold.inspect.questions.scheduler_object import object_schedule
 
 ORDER = 5
 KEYS = (
@@ -15,7 +13,6 @@ KEYS = (
     "answers.scheduler.direction",
     "answers.scheduler.shift",
     "detail.scheduler.default_steps",
-    "detail.schedule.grid",
     "detail.scheduler.shift_setting",
 )
 
@@ -24,12 +21,10 @@ def answers(program: Program) -> dict[str, Fact]:
     """``steps`` counts turns for n = num_inference_steps; ``shift`` is the default of the text-to-image path,
     ``shift_setting`` the extra argument with which a request asks for another.
 
-    What the loop runs over decides, then the class of the source that makes it, then the time that a turn is told,
-    then the scheduler object.
+    What the loop runs over decides, then the class of the source that makes it.
     """
-    found = dict(loop_schedule(program))
-    for other in (held_schedule(program), counted_schedule(program), object_schedule(program)):
-        for key in KEYS:
-            if key in other and (key not in found or found[key].confidence == "unknown"):
-                found[key] = other[key]
+    found, other = dict(loop_schedule(program)), held_schedule(program)
+    for key in KEYS:
+        if key in other and (key not in found or found[key].confidence == "unknown"):
+            found[key] = other[key]
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scaffold.inspect.changed_after import changed_after
 from scaffold.inspect.diffusers_path import Loaded, handed_over, lacking, later_release, loads_through_diffusers
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.hidden_loops import hidden_loops
@@ -72,6 +73,9 @@ def _unfollowed(program: Program) -> tuple[str, str, list[Evidence | None], Conf
     if called is not None:
         reason = "a loop that calls a model is there, but what it does to a sample was not established"
         return "non_diffusers", reason, [called], "likely"
+    changed = changed_after(program)
+    if changed is not None:
+        return "refused", *changed, "certain"
     place = program.place(*program.entry) if program.entry else program.place(program.cls)
     reason = "no denoising loop: nothing the pipeline runs updates a sample from a model's output"
     return "refused", reason, [place], "certain"

@@ -9,11 +9,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scaffold.errors import ScaffoldError
-from scaffold.files.reading import expanded
+from scaffold.files import formula
+from scaffold.files.git import versions
+from scaffold.files.layout import INSTALLED
+from scaffold.files.reading import expanded, read_text
+from scaffold.files.resources import RUNTIME, installed_runtime
 from scaffold.grade import compose, is_ported
 from scaffold.grade.origin import refuse_other_code
 from scaffold.inspect import inspect_pipeline
 from scaffold.lifecycle.derive import derive
+from scaffold.lifecycle.drift.executed import executed_changes
 from scaffold.lifecycle.drift.facts import FactChange, changed_facts
 from scaffold.lifecycle.drift.hunks import Hunk, hunks, on_disk
 from scaffold.lifecycle.drift.names import Names
@@ -21,9 +26,9 @@ from scaffold.lifecycle.drift.report import Drift, FactDrift
 from scaffold.lifecycle.drift.resting import Rendering, Resting
 from scaffold.lifecycle.drift.surface import surface_changes
 from scaffold.lifecycle.drift.uses import uses
-from scaffold.lifecycle.next_spec import pipeline_of, recorded_version, successor
+from scaffold.lifecycle.next_spec import located, pipeline_of, recorded_version, successor
 from scaffold.lifecycle.overrides import require_overrides
-from scaffold.lifecycle.package import PIPELINES, ScaffoldedPackage, recover_around
+from scaffold.lifecycle.package import ScaffoldedPackage, recover_around, specs_below
 from scaffold.new import refuse, render_files
 from scaffold.plan.output import states
 from scaffold.render import derive_names
@@ -31,7 +36,7 @@ from scaffold.spec import SpecRequest, find_preset
 from scaffold.spec.lock import SPEC_NAME
 from scaffold.target import default_profile, profiles
 from scaffold.terminal.progress import progress_bar, step
-from scaffold.upstream import locate
+from scaffold.upstream import UpstreamSource, locate
 from scaffold.upstream.locate import NEWEST
 from scaffold.upstream.versions import fits
 
@@ -68,7 +73,7 @@ def compare(request: DriftRequest) -> Drift:
     package = ScaffoldedPackage.open(named) if named is not None else None
     pipeline = request.target if package is None or named != request.target else pipeline_of(package.spec)
     task = package.spec.value("upstream.task") if package is not None else None
-    old_source = locate(_older(request, package))
+    old_source = _older(request, package)
     new_source = successor(package.spec, request.after) if package is not None else locate(request.after)
     with step(f"reading vllm-omni {old_source.label}"):
         before = inspect_pipeline(old_source, pipeline, task=task)
@@ -116,7 +121,20 @@ def compare(request: DriftRequest) -> Drift:
         ported,
         _surface(texts, old_source, new_source, pipeline),
         why,
+        _formula(package) if package is not None else (),
+        executed_changes(package.spec, old_source, new_source) if package is not None else (),
     )
+
+
+def _formula(package: ScaffoldedPackage) -> tuple[str, ...]:
+    """Return in which lines the last rollout's formula differs from the newest other one that git has."""
+    now = formula.recorded(package.root / package.path)
+    if now is None:
+        return ()
+    kept = versions(package.root, f"{package.path}/{formula.NAME}")
+    earlier = (formula.lines_in(text.decode("utf-8", "replace")) for text in kept)
+    before = next((lines for lines in earlier if lines != now), None)
+    return tuple(formula.differences(before, now, versions=True))
 
 
 def _named_package(request: DriftRequest) -> str | None:
@@ -124,7 +142,7 @@ def _named_package(request: DriftRequest) -> str | None:
     if not request.target.strip():
         raise ScaffoldError("the package or pipeline is empty", hint="name a package's folder or a pipeline")
     path = expanded(request.target)
-    if not (path / SPEC_NAME).is_file() and not any(path.glob(f"{PIPELINES}/*/{SPEC_NAME}")):
+    if not (path / SPEC_NAME).is_file() and not any(specs_below(path)):
         # A folder may be named like a pipeline, but no pipeline's name contains a slash.
         if path.name != SPEC_NAME and "/" not in request.target and request.target not in (".", ".."):
             return request.package
@@ -163,12 +181,12 @@ def _refuse_other(package: ScaffoldedPackage, report: Report, pipeline: str) -> 
         )
 
 
-def _older(request: DriftRequest, package: ScaffoldedPackage | None) -> str:
+def _older(request: DriftRequest, package: ScaffoldedPackage | None) -> UpstreamSource:
     """Return the older version: the requested one, else the one the package was rendered from."""
     recorded = recorded_version(package.spec) if package is not None else None
     if request.before is None and recorded is None:
         raise ScaffoldError("say which version is the older one", hint="give --from, or a package, which knows its own")
-    return request.before if request.before is not None else str(recorded)
+    return located(request.before, recorded)
 
 
 def _refuse_other_version(package: ScaffoldedPackage, source: UpstreamSource) -> None:
@@ -247,7 +265,7 @@ def _span(hunk: Hunk) -> range:
 
 
 def _python_files(package: ScaffoldedPackage) -> Mapping[str, str]:
-    """Return the text of the package's recorded files and of other Python files in its folder."""
+    """Return the text of the package's recorded files, of other Python files in its folder, of an installed runtime."""
     folder = package.root / package.path
     paths = {*package.spec.files, *(file.relative_to(package.root).as_posix() for file in folder.rglob("*.py"))}
     found = {}
@@ -255,6 +273,8 @@ def _python_files(package: ScaffoldedPackage) -> Mapping[str, str]:
         if state is not None:
             found[path] = state.content.decode("utf-8", "replace")
             _refuse_unreadable(path, found[path])
+    if package.profile.runtime == INSTALLED:
+        found |= {f"{RUNTIME}/{file.name}": read_text(file) for file in sorted(installed_runtime().glob("*.py"))}
     return found
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scaffold.inspect.facts import Evidence
+    from scaffold.lifecycle.drift.executed import ExecutedChange
     from scaffold.lifecycle.drift.facts import FactChange
     from scaffold.lifecycle.drift.hunks import Hunk
     from scaffold.lifecycle.drift.resting import Resting
@@ -113,6 +114,9 @@ class Drift:
         ported: lines that change because their upstream code changed.
         surface: names the package uses that the newer version lacks or changes.
         rendering: why rendered lines are unknown; None if they are known.
+        formula: what the last rollout was seen to step with, and the one before under the same settings was not, as
+            ``formula.txt`` and git have them.
+        executed: files of the package's denoiser that changed.
     """
 
     pipeline: str
@@ -126,12 +130,14 @@ class Drift:
     ported: tuple[Hunk, ...]
     surface: tuple[SurfaceChange, ...]
     rendering: str | None
+    formula: tuple[str, ...] = ()
+    executed: tuple[ExecutedChange, ...] = ()
 
     @property
     def affected(self) -> bool | None:
         """Whether the package, or what `new` renders, must change; None if unknown."""
-        lines = self.together or self.ported or any(fact.matters for fact in self.facts)
-        if self.gone is not None or self.surface or lines:
+        lines = self.together or self.ported or self.executed or any(fact.matters for fact in self.facts)
+        if self.gone is not None or self.surface or self.formula or lines:
             return True
         return False if self.rendering is None else None
 
@@ -147,8 +153,12 @@ class Drift:
             "gone": self.gone,
             "rendering": self.rendering,
             "facts": [_fact(fact) for fact in self.facts],
+            "formula": list(self.formula),
             "together": [_hunk(hunk) for hunk in self.together],
             "ported": [_hunk(hunk) for hunk in self.ported],
+            "executed": [
+                {"file": change.file, "changed": list(change.changed), "gone": change.gone} for change in self.executed
+            ],
             "surface": [_surface(change) for change in self.surface],
         }
 

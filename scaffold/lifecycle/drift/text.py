@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from scaffold.inspect.facts import Evidence, Fact
+    from scaffold.lifecycle.drift.executed import ExecutedChange
     from scaffold.lifecycle.drift.hunks import Hunk
     from scaffold.lifecycle.drift.report import Drift, FactDrift
     from scaffold.lifecycle.drift.surface import SurfaceChange
@@ -35,9 +36,15 @@ def print_drift(drift: Drift) -> None:
     if drift.together:
         console.print("\nseveral facts together", style="bold")
         _print_hunks(console, drift.together)
+    for changed in drift.executed:
+        _print_executed(console, changed)
     if drift.ported:
-        console.print("\ncode that lines are ported from", style="bold")
+        console.print("\nlines of the package that name or take over code of vllm-omni", style="bold")
         _print_hunks(console, drift.ported)
+    if drift.formula:
+        console.print("\nwhat rollouts were seen to step with (formula.txt, and git)", style="bold")
+        for line in drift.formula:
+            console.print(said(f"  {_cut(line)}"))
     for change in drift.surface:
         _print_surface(console, change)
     if drift.rendering is not None and drift.gone is None:
@@ -47,6 +54,12 @@ def print_drift(drift: Drift) -> None:
         )
     console.print()
     console.print(said(_conclusion(drift)))
+
+
+def _print_executed(console: SafeConsole, change: ExecutedChange) -> None:
+    what = "is gone" if change.gone else f"changed: {', '.join(change.changed) or 'comments alone'}"
+    console.print()
+    console.print(said((change.file, "bold"), f"  which the package executes, {what}"))
 
 
 def _print_fact(console: SafeConsole, fact: FactDrift, drift: Drift) -> None:
@@ -121,7 +134,9 @@ def _print_surface(console: SafeConsole, change: SurfaceChange) -> None:
 
 
 def _conclusion(drift: Drift) -> str:
-    if not drift.facts and not drift.surface and not drift.ported and drift.gone is None:
+    if not drift.facts and not drift.surface and not drift.ported and not drift.executed and drift.gone is None:
+        if drift.formula:
+            return "no fact changed; the formula did: look at formula.txt, and train anew from where it is right"
         return "no fact changed; nothing to do"
     if drift.affected is None:
         return f"{len(drift.facts)} facts changed; name a package to see what rests on them"
@@ -129,7 +144,9 @@ def _conclusion(drift: Drift) -> str:
     uses = len(drift.surface)
     counted = f"{len(drift.facts)} facts changed, rendered lines rest on {matter}; {uses} uses of upstream changed"
     if drift.ported:
-        counted += f"; ported code changed in {len(drift.ported)} places"
+        counted += f"; code that is taken over changed in {len(drift.ported)} places"
+    if drift.executed:
+        counted += f"; {len(drift.executed)} files of the denoiser changed: `verify` proves the new ones"
     what = drift.package or "what `new` renders"
     if not drift.affected:
         return f"{counted}; {what} is not affected"

@@ -67,23 +67,28 @@ def uses(files: Mapping[str, str]) -> tuple[Use, ...]:
         modules.append(_Module(path, tree))
     shared = _reached(modules)
     for module in modules:
-        if is_runtime(module.path) and module not in shared.values():
+        if _is_shared(module.path) and module not in shared.values():
             continue
-        for use in [*module.uses(), *(module.uses_below(shared) if not is_runtime(module.path) else ())]:
+        for use in [*module.uses(), *(module.uses_below(shared) if not _is_shared(module.path) else ())]:
             found.setdefault((use.kind, use.owner, use.name, use.method, use.given, use.keywords, use.file), use)
     return tuple(found.values())
 
 
 def _reached(modules: Sequence[_Module]) -> dict[str, _Module]:
     """Return the modules of the runtime that the package imports, itself or through others of them, by name."""
-    runtime = {PurePosixPath(module.path).stem: module for module in modules if is_runtime(module.path)}
+    runtime = {PurePosixPath(module.path).stem: module for module in modules if _is_shared(module.path)}
     found: dict[str, _Module] = {}
-    waiting = [module for module in modules if not is_runtime(module.path)]
+    waiting = [module for module in modules if not _is_shared(module.path)]
     while waiting:
         new = waiting.pop().of_runtime & runtime.keys() - found.keys()
         found |= {name: runtime[name] for name in new}
         waiting += [runtime[name] for name in new]
     return found
+
+
+def _is_shared(path: str) -> bool:
+    """Whether a file is the runtime's, beside a package or installed."""
+    return is_runtime(path) or path.startswith(f"{RUNTIME}/")
 
 
 class _Module:

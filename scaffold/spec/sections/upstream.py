@@ -42,6 +42,8 @@ def fill(section: Section) -> None:
     elif section.values["scheduler_attribute"] is None:
         _put_constructed(section)
     _pin_shift(section)
+    if section.sources.preset.value(section.name, "replaced"):
+        section.preset("replaced")
     made, origin = section.known("detail.post_process")
     if made:
         section.put("post_process", made, origin)
@@ -61,10 +63,10 @@ def _put_own(section: Section) -> None:
     """Put what the pipeline does where a request does not ask: what comments of the knobs compare with."""
     sizes, _ = section.known("detail.request.sizes")
     packed, _ = section.known("detail.cfg.parameters")
-    written, _ = section.known("detail.cfg.combination")
-    scales, _ = section.known("answers.cfg.scales")
-    shift, origin = section.known("answers.scheduler.shift")
-    guidance = dict(scales or {}) | {e["name"]: e["default"] for e in packed or (written or {}).get("settings") or ()}
+    scales, origin = section.known("answers.cfg.scales")
+    shift, _ = section.known("answers.scheduler.shift")
+    recipe = section.sources.preset.value("cfg", "defaults") if scales is None else None
+    guidance = dict.fromkeys(recipe or ()) | dict(scales or {}) | {e["name"]: e["default"] for e in packed or ()}
     own = {f"recipe.{name}": value for name, value in (sizes or {}).items()} | {"schedule.shift": shift}
     own |= {f"{section_}.defaults.{name}": v for section_ in ("cfg", "guidance") for name, v in guidance.items()}
     section.put("guidance", list(guidance), origin)

@@ -1,8 +1,8 @@
 """The child process: imports torch once, then forks each contract, which imports the package.
 
 Started by its path, with the job as JSON on stdin and a pipe's descriptor for results; of the user's files, only what
-``imports.prepare`` adds is on ``sys.path``. No code of the package runs in this process: it alone holds the pipe for
-results, and compares the tensors its forks send (`judge`).
+``imports.prepare`` adds is on ``sys.path``. No code of the package runs in this process, so a package that ends its own
+process, or fills its memory, ends one contract.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import json
 import os
 import select
 import selectors
-import socket
 import sys
 import tempfile
 import time
@@ -27,7 +26,7 @@ from typing import Any
 # For the package and its own imports, without torch and vllm-omni; the largest rendered package takes 300.
 IMPORT_MEGABYTES = 2048
 IMPORT_SECONDS = 300.0  # the parent's limit is shorter
-HOST_MEGABYTES = 4096  # the package's libraries, and compared tensors
+HOST_MEGABYTES = 4096  # the package's libraries
 SIZES_MEGABYTES = 4096
 HEARTBEAT = 0.2  # seconds between checks of the deadlines
 
@@ -35,11 +34,10 @@ HEARTBEAT = 0.2  # seconds between checks of the deadlines
 def main() -> None:
     """Read the job and run it."""
     sys.path[0] = str(Path(__file__).resolve().parents[3])
-    from scaffold.verify.child.leftovers import adopt_orphans, die_with_parent, readable_by_others
+    from scaffold.verify.child.leftovers import adopt_orphans, die_with_parent
 
     die_with_parent()
     adopt_orphans()
-    readable_by_others(False)
     run_job(json.loads(sys.stdin.read()), int(sys.argv.pop()))
 
 
@@ -56,17 +54,18 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
     """Run the contracts of a job; one JSON line on ``descriptor`` for each event."""
     os.set_inheritable(descriptor, False)
     channel = os.fdopen(descriptor, "w", encoding="utf-8")
-    token = job.pop("token")
 
     def say(**event: Any) -> None:
         # End a line that another process may have started.
-        channel.write(f"\n{json.dumps({'token': token, **event})}\n")
+        channel.write(f"\n{json.dumps(event)}\n")
         channel.flush()
 
     os.environ.update(
         {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "LOCAL_RANK": "0", "TOKENIZERS_PARALLELISM": "0"}
     )
     os.environ.setdefault("OMNI_SCAFFOLD_KIT_PROFILE", job["profile"])
+    if job["executed"]:
+        os.environ["FLOW_GRPO_UPSTREAM"] = job["executed"]
     # The parent removes this folder, including leftovers of a killed contract.
     os.environ["TMPDIR"] = tempfile.tempdir = job["logs"]
     origins: dict[str, str] = {}
@@ -78,7 +77,7 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         from scaffold.verify.child.imports import import_libraries, prepare
         from scaffold.verify.child.leftovers import end_descendants
 
-        origins = prepare(job["root"], job["checkout"], job["kit"], job["diffusers_path"])
+        origins = prepare(job["root"], job["sources"], job["checkout"], job["kit"], job["diffusers_path"])
         _stand_in(job, origins)
         _import_contracts(job)
         from scaffold.verify.child.isolation import limit_host
@@ -161,24 +160,15 @@ def _contracts(job: dict[str, Any], say: Any) -> None:
                 )
                 running[process.reader] = (contract, process)
                 selector.register(process.reader, selectors.EVENT_READ)
-                selector.register(process.judge.socket, selectors.EVENT_READ, process.judge)
-            heard = [key for key, _ in selector.select(HEARTBEAT)]
-            ready = {key.fd for key in heard if key.data is None}
-            for key in heard:
-                if key.data is not None and not key.data.hear():
-                    selector.unregister(key.fileobj)
-                    key.data.socket.shutdown(socket.SHUT_RDWR)
+            ready = {key.fd for key, _ in selector.select(HEARTBEAT)}
             for reader, (contract, process) in list(running.items()):
                 # The pipe may never close: a process left by the contract can hold it open.
                 ended = isolation.has_ended(process)
                 if ended or (reader in ready and not isolation.receive(process)):
                     selector.unregister(reader)
-                    with contextlib.suppress(KeyError):
-                        selector.unregister(process.judge.socket)
                     del running[reader]
                     seconds = time.monotonic() - process.started
-                    result = process.judge.confirmed(isolation.finish(process))
-                    say(event="result", id=contract["id"], seconds=seconds, **result)
+                    say(event="result", id=contract["id"], seconds=seconds, **isolation.finish(process))
             for _, process in running.values():
                 if not process.timed_out and isolation.is_over(process.started, process.seconds):
                     process.timed_out = True
@@ -186,17 +176,13 @@ def _contracts(job: dict[str, Any], say: Any) -> None:
 
 
 def _forked(task: Any, seconds: float, megabytes: int, log: Path) -> dict[str, Any]:
-    """Wait for the result of one fork and answer its comparisons."""
+    """Wait for the result of one fork."""
     from scaffold.files.documents import parse_json
     from scaffold.verify.child import isolation
 
     process = isolation.fork(task, seconds, megabytes, log)
-    talks = True
     while not isolation.has_ended(process):
-        asking = process.judge.socket.fileno()
-        heard = select.select([process.reader, *([asking] if talks else [])], [], [], HEARTBEAT)[0]
-        if asking in heard:
-            talks = process.judge.hear()
+        heard = select.select([process.reader], [], [], HEARTBEAT)[0]
         if process.reader in heard and not isolation.receive(process):
             break
         if isolation.is_over(process.started, process.seconds):

@@ -15,14 +15,15 @@ from types import ModuleType
 _NEED_VERL = ("verl_omni.workers", "verl_omni.workers.config", "verl_omni.workers.config.diffusion")
 
 
-def prepare(root: str, checkout: bool, kit: str, diffusers: str | None) -> dict[str, str]:
+def prepare(root: str, sources: Sequence[str], checkout: bool, kit: str, diffusers: str | None) -> dict[str, str]:
     """Set ``sys.path`` up before anything of the package is imported.
 
     The ``__init__`` files of ``verl_omni`` and ``verl_omni.pipelines`` are not run: they import every other package,
     whose dependencies may be missing and whose faults are not this package's.
 
     Args:
-        root: the folder that holds the package's ``verl_omni/``.
+        root: of the package's tree.
+        sources: folders from which the package is imported, and its runtime where that is a distribution.
         checkout: whether that is a checkout of verl-omni.
         kit: folder of the contract kit.
         diffusers: folder with another release of diffusers, put first; None for the installed one.
@@ -35,6 +36,7 @@ def prepare(root: str, checkout: bool, kit: str, diffusers: str | None) -> dict[
     installed = None if checkout else _folder_of("verl_omni")
     folders = [root] if checkout else [root, *([str(Path(installed).parent)] if installed else [])]
     real = checkout or installed is not None
+    sys.path[1:1] = [folder for folder in sources if folder != root]
     sys.path.append(kit)
     origins = {"verl_omni": "real" if real else "kit"}
     for name in ("verl", "vllm_omni"):

@@ -7,21 +7,17 @@ import json
 import os
 import resource
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scaffold.files.documents import parse_json
 from scaffold.files.reading import read_tail, read_text
 from scaffold.limits.child_process import told_ending
-from scaffold.verify.child.leftovers import die_with_parent, readable_by_others
-
-if TYPE_CHECKING:
-    from scaffold.verify.child.judge import Judge
+from scaffold.verify.child.leftovers import die_with_parent
 
 MAX_RESULT_BYTES = 4 << 20
 MAX_FILE_BYTES = 256 << 20  # of a log, or of a tiny checkpoint; writing more fails
@@ -36,7 +32,6 @@ class Forked:
         pid: its id, and that of its process group.
         reader: pipe on which its result comes.
         log: file that has its output.
-        judge: compares tensors for it.
     """
 
     pid: int
@@ -44,7 +39,6 @@ class Forked:
     started: float
     seconds: float
     log: Path
-    judge: Judge
     received: bytes = b""
     timed_out: bool = False
     status: int | None = None
@@ -52,31 +46,23 @@ class Forked:
 
 def fork(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | None, log: Path) -> Forked:
     """Run ``task`` in a fork, in a process group of its own; its result must be JSON."""
-    from scaffold.verify.child.judge import Asker, Judge
-    from scaffold.verify.formulas import ASKERS
-
     reader, writer = os.pipe()
-    ours, its = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
-        _keep_only(writer, its.fileno())
-        ASKERS[:] = [Asker(its.fileno())]
+        _keep_only(writer)
         _run(task, seconds, megabytes, log, writer)
     os.close(writer)
-    its.close()
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)
-    return Forked(pid, reader, time.monotonic(), seconds, log, Judge(ours))
+    return Forked(pid, reader, time.monotonic(), seconds, log)
 
 
-def _keep_only(*descriptors: int) -> None:
+def _keep_only(descriptor: int) -> None:
     """Close the host's other descriptors: its own pipe, and those of other contracts."""
-    start = 3
-    for one in (*sorted(descriptors), 1 << 16):
-        os.closerange(start, one)
-        start = one + 1
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, 1 << 16)
 
 
 def is_over(started: float, seconds: float) -> bool:
@@ -99,7 +85,6 @@ def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)
         die_with_parent()
-        readable_by_others(True)
         target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         for stream in (1, 2):
             os.dup2(target, stream)
@@ -185,7 +170,6 @@ def finish(process: Forked) -> dict[str, Any]:
         while receive(process):
             pass
     os.close(process.reader)
-    process.judge.socket.close()
     try:
         return _result(process, status)
     finally:

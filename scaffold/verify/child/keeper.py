@@ -20,10 +20,9 @@ def main() -> None:
     """Run the command until it or the tool ends."""
     lifeline, kept, *command = sys.argv[1:]
     sys.path[0] = str(Path(__file__).resolve().parents[3])
-    from scaffold.verify.child.leftovers import adopt_orphans, end_descendants, readable_by_others
+    from scaffold.verify.child.leftovers import adopt_orphans, end_descendants
 
     adopt_orphans()
-    readable_by_others(False)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when the tool closes the pipe
     inherited = [int(number) for number in kept.split(",") if number]

@@ -13,12 +13,6 @@ from scaffold.files.reading import read_bytes
 PASSES = 20
 
 
-def readable_by_others(yes: bool) -> None:
-    """Linux: whether other processes of the user may look into this one's memory and descriptors."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(4, int(yes))
-
-
 def adopt_orphans() -> None:
     """Linux: become the parent of all orphaned descendants, in any session."""
     with suppress(OSError, AttributeError):

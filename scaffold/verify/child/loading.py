@@ -30,6 +30,8 @@ def main() -> None:
     job = json.loads(read_text(sys.argv[1]))
     os.environ.update({"LOCAL_RANK": "0", "TOKENIZERS_PARALLELISM": "0"})
     os.environ.setdefault("OMNI_SCAFFOLD_KIT_PROFILE", job["profile"])
+    if job["executed"]:
+        os.environ["FLOW_GRPO_UPSTREAM"] = job["executed"]
     os.environ["TMPDIR"] = tempfile.tempdir = job["logs"]
     Path(job["outcome"]).write_text(json.dumps(outcome_of(job)), encoding="utf-8")
 
@@ -49,7 +51,7 @@ def outcome_of(job: dict[str, Any]) -> dict[str, Any]:
         from scaffold.verify.child.imports import prepare
         from scaffold.verify.child.isolation import limit_host
 
-        origins = prepare(job["root"], job["checkout"], job["kit"], None)
+        origins = prepare(job["root"], job["sources"], job["checkout"], job["kit"], None)
         if job["beside"] is not None and origins["vllm_omni"] == "kit":
             importlib.import_module("omni_scaffold_kit.model_finder").install(job["beside"])
         limit_host(MEMORY_MEGABYTES)

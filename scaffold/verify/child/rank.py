@@ -18,7 +18,7 @@ def main() -> None:
     torch.set_num_threads(1)
     from scaffold.verify.child.imports import prepare
 
-    prepare(job["root"], job["checkout"], job["kit"], job["diffusers_path"])
+    prepare(job["root"], job["sources"], job["checkout"], job["kit"], job["diffusers_path"])
     package = importlib.import_module(job["module"])
     from scaffold.verify.subject import subject_of
     from scaffold.verify.subject.sharded import run_rank

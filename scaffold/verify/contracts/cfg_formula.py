@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
-import torch
-
-from scaffold.verify.formulas import guided, relative, time_of, transition, worst_relative
+from scaffold.verify.formulas import guided, time_of, transition, worst_relative
 from scaffold.verify.measured import Attempts, Measured, NotDrivableError
 from scaffold.verify.subject.driving import OwnLoopError
 from scaffold.verify.subject.guidance import Guidance, guidance, names_read, step
 from scaffold.verify.subject.prediction import as_velocity, predicts_clean
-from scaffold.verify.subject.stand_in_velocity import TwoBranches
 
 ID = "cfg-formula"
 TITLE = "guidance, its interval and each renorm follow the formula, per sample"
@@ -152,53 +148,6 @@ def _difference(
     return worst_relative(result[1], mean)
 
 
-_FORMULAS = {
-    "u+s(c-u)": lambda c, u, s: u + s * (c - u),
-    "c+s(c-u)": lambda c, u, s: c + s * (c - u),
-    "c+(s-1)(c-u)": lambda c, u, s: c + (s - 1) * (c - u),
-}
-
-
 def run_recorded(subject: Any) -> Measured:
-    """The mean of each step shows the velocity that training makes of known branches."""
-    section, guided = subject.spec.get("guidance", {}), subject.recording["guided"]
-    others = dict(section.get("defaults") or {}) | subject.recording["guidance"]
-    several = "fewest" in section or (section.get("unconditional") or 1) > 1
-    formula = _of_several(section, others) if several else _FORMULAS.get(section.get("formula") or "")
-    if formula is None or not guided:
-        raise NotDrivableError("the pipeline has no guidance scale" if not guided else "the formula is none of three")
-    worst, where = 0.0, ""
-    problems: list[str] = []
-    for scale, sample in guided.items():
-        settings = subject.settings(**{section["scale"]: scale})
-        sigmas = [float(value) for value in subject.scheduler(settings).sigmas]
-        trajectory = subject.trajectory_of([sample])
-        for index in (0, 1, 3):
-            inputs = subject.inputs_of(None, [sample], step=index, **{section["scale"]: scale})
-            module = TwoBranches(subject, inputs[1])
-            result = subject.scored(module, settings, inputs, trajectory, index)
-            if not module.unconditional and scale != section.get("neutral", 1.0) and scale > section.get("above", 0.0):
-                problems.append(f"with a scale of {scale:g}, step {index} is not guided")
-            c = module.conditional[-1].double()
-            velocity = formula(c, module.unconditional[-1].double(), scale) if module.unconditional else c
-            levels = (sigmas[index], sigmas[index + 1], sigmas[1])
-            mean, _ = transition("sde", trajectory[0][:, index], velocity, levels, settings.algo.noise_level)
-            moving = subject.moved([sample])
-            mean = mean if moving is None else torch.where(moving, mean, trajectory[0][:, index].double())
-            difference = relative(result[1], mean)
-            if difference > worst or difference != difference:
-                worst, where = difference, f" with a scale of {scale:g} at step {index}"
-    told = where if worst > LIMIT else f", {section['expression' if several else 'formula']}"
-    return Measured(f"{worst:.1e} from the formula{told}", problems, worst, LIMIT, "relative", 2e-7)
-
-
-def _of_several(section: dict[str, Any], others: dict[str, Any]) -> Callable[[Any, Any, float], Any]:
-    """Return the spec's expression if the number of unconditional branches is not one, or depends on the request."""
-    code = compile(section["expression"], "scaffold.toml", "eval")
-    known = {"__builtins__": {}, "len": len, "torch": torch}
-
-    def formula(c: Any, u: Any, scale: float) -> Any:
-        settings = {**others, section["scale"]: scale}
-        return eval(code, known, {"conditional": c, "unconditional": u, "guidance": settings})
-
-    return formula
+    """Guidance is the pipeline's own; a rollout whose package has a formula of it compares both at each step."""
+    raise NotDrivableError("guidance is the pipeline's own: level rollout prints its formula")

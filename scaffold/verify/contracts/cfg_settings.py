@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from scaffold.verify.contracts.rollout_log_probs import LIMIT as LOG_PROB_LIMIT
 from scaffold.verify.formulas import difference, guided, transition, worst_relative
 from scaffold.verify.measured import Measured, NotDrivableError
@@ -59,6 +61,8 @@ def run_recorded(subject: Any) -> Measured:
         raise NotDrivableError("the pipeline has no guidance scale")
     module, problems, worst = subject.new_module(), [], 0.0
     default = subject.recording["samples"][0]
+    if getattr(subject, "carries", False):
+        return _together(subject, module, name, {None: default, **guided})
     if subject.spec:
         subject.inputs_of(module, [default])  # raises where training's defaults are not the rollout's
     for scale, sample in guided.items():
@@ -73,3 +77,16 @@ def run_recorded(subject: Any) -> Measured:
             continue
     shown = ", ".join(f"{scale:g}" for scale in guided)
     return Measured(f"{name} {shown}: log-probs {worst:.1e} apart", problems, worst, LOG_PROB_LIMIT, "absolute")
+
+
+def _together(subject: Any, module: Any, name: str, samples: dict[float | None, Any]) -> Measured:
+    """Guidance is the request's: samples of other scales are scored in one micro-batch, each by its own."""
+    scored = subject.recomputed(module, list(samples.values()), subject.settings())
+    recorded = torch.stack([sample["log_probs"] for sample in samples.values()])
+    worst = difference(scored, recorded)
+    ends = [sample["latents"][-1] for sample in samples.values()]
+    changed = any(not torch.equal(ends[0], other) for other in ends[1:])
+    problems = [] if changed else [f"{name} of a request changes nothing in its rollout"]
+    shown = ", ".join("its own" if scale is None else f"{scale:g}" for scale in samples)
+    told = f"{name} {shown} in one micro-batch: log-probs {worst:.1e} apart"
+    return Measured(told, problems, worst, LOG_PROB_LIMIT, "absolute")

@@ -1,4 +1,4 @@
-"""The configuration is saved with the weights and read back."""
+"""The configuration is saved as the trainer saves it, with every checkpoint, and read back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.checkpoint import values_of
 
 ID = "config-round-trip"
-TITLE = "save_pretrained of the configuration, read by from_model_path or from_pretrained, gives the same values"
+TITLE = (
+    "config.save_pretrained, which the trainer calls at every save, writes a config.json, and from_model_path or"
+    " from_pretrained reads the same values"
+)
 PITFALLS = (36,)
 LIMIT = 0.0  # a field that falls back to its default resumes training with another model
 
@@ -20,6 +23,9 @@ LIMIT = 0.0  # a field that falls back to its default resumes training with anot
 def run(subject: Any) -> Measured:
     """Save the tiny configuration, none of whose sizes is a default, and compare field by field."""
     module = subject.new_module()
+    problem = _unsaved(module)
+    if problem is not None:
+        return Measured("", [problem])
     config = subject.config
     if not hasattr(config, "save_pretrained") or not hasattr(config, "__dataclass_fields__"):
         raise NotDrivableError("the configuration is not a dataclass that saves itself; see weights-round-trip")
@@ -38,9 +44,18 @@ def run(subject: Any) -> Measured:
 def run_recorded(subject: Any) -> Measured:
     """Save the module and compare each configuration file of the denoiser with the checkpoint's."""
     module = subject.new_module()
+    problem = _unsaved(module)
+    if problem is not None:
+        return Measured("", [problem])
     with tempfile.TemporaryDirectory() as folder:
         module.save_pretrained(folder)
         before, after = _files(subject.checkpoint), _files(Path(folder))
+    if subject.loaded:  # diffusers saves the module alone, and notes where it was read
+        own = {"config.json": before["transformer/config.json"]}
+        before, after = (
+            {path: {n: v for n, v in values.items() if not n.startswith("_")} for path, values in files.items()}
+            for files in (own, after)
+        )
     missing = sorted(before.keys() - after.keys())
     wrong = [f"{name} is not saved" for name in missing]
     wrong += [
@@ -49,6 +64,21 @@ def run_recorded(subject: Any) -> Measured:
         if before[name] != after[name]
     ]
     return Measured(f"{len(before)} configuration files come back", wrong, float(len(wrong)), LIMIT, "files")
+
+
+def _unsaved(module: Any) -> str | None:
+    """Save the module's configuration as VeRL's checkpoint manager does; why the training would end there, or None."""
+    config: Any = getattr(module, "config", None)
+    if not callable(getattr(config, "save_pretrained", None)):
+        told = "module.config is missing" if config is None else f"module.config, a {type(config).__name__}, has none"
+        return f"the trainer calls module.config.save_pretrained at every save, and {told}: training ends there"
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        try:
+            written = json.loads(read_text(Path(folder, "config.json")))
+        except (OSError, ValueError) as error:
+            return f"config.save_pretrained leaves no config.json that can be read: {error}"
+    return None if isinstance(written, dict) else "config.save_pretrained leaves a config.json that is no object"
 
 
 def _files(folder: Path) -> dict[str, Any]:

@@ -30,8 +30,6 @@ def run(subject: Any) -> Measured:
             raise
         return Measured("", [str(reason)])
     problems = []
-    guidance = subject.spec.get("guidance", {})  # the unconditional branches, one or several, come first
-    several = "fewest" in guidance or (guidance.get("unconditional") or 1) > 1
     for branch, inputs in zip(("conditional", "unconditional"), pair, strict=True):
         if inputs is None:
             continue
@@ -40,7 +38,7 @@ def run(subject: Any) -> Measured:
         if not isinstance(output, tuple) or len(output) != 1:
             problems.append(f"{branch}: forward returns {_kind(output)}, the engine takes the first of a 1-tuple")
         velocity = output if isinstance(output, torch.Tensor) else output[0]
-        if velocity.shape[2 if several and branch == "unconditional" else 1 :] != shape:
+        if velocity.shape[1:] != shape:
             problems.append(f"{branch}: the velocity has shape {tuple(velocity.shape)} for latents (B, {shape})")
         if not velocity.isfinite().all():
             problems.append(f"{branch}: the velocity holds numbers that are not finite")

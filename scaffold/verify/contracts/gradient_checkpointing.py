@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from typing import Any
 
+import torch
 from torch.utils.checkpoint import checkpoint
 
+from scaffold.attributes import with_attribute
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured
 
@@ -28,10 +31,12 @@ def run(subject: Any) -> Measured:
         reentrant.append(kwargs.get("use_reentrant"))
         return checkpoint(function, *args, **kwargs)
 
-    recomputing.enable_gradient_checkpointing(counting)
+    # diffusers' own way to call its layers says itself how they are to be called.
+    recomputing.enable_gradient_checkpointing(*(() if subject.loaded else (counting,)))
     for module in (plain, recomputing):
         inputs, _ = subject.inputs(subject.train(module))
-        subject.velocity(module, inputs).square().mean().backward()
+        with with_attribute(torch.utils.checkpoint, "checkpoint", counting) if subject.loaded else nullcontext():
+            subject.velocity(module, inputs).square().mean().backward()
     problems = []
     if not reentrant:
         problems.append("forward does not call its layers through _checkpointed_call: nothing is recomputed")

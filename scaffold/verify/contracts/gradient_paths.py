@@ -65,6 +65,8 @@ def run(subject: Any) -> Measured:
 def _guided(subject: Any, module: Any) -> Any:
     """Return settings with guidance, so that both branches contribute; the package's own if it has no such setting."""
     settings = subject.settings()
+    if getattr(subject, "carries", False):
+        return settings  # the recorded rollouts are guided
     if subject.inputs(module, settings=settings)[1] is None:
         with suppress(NotDrivableError):
             settings = subject.settings(**{names_read(subject)["text_scale"]: 3.0})

@@ -32,8 +32,8 @@ def run(subject: Any) -> Measured:
     if not isinstance(made, tuple) or len(made) != 2:
         return Measured("", [f"prepare_model_inputs returns {type(made).__name__}, not a pair"])
     parameters = inspect.signature(module.forward).parameters
-    named = {name for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
-    takes_more = len(named) < len(parameters)
+    named = {name for name, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    takes_more = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     required = {name for name in named if parameters[name].default is inspect.Parameter.empty}
     problems = []
     for branch, inputs in zip(("conditional", "unconditional"), made, strict=True):

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scaffold.verify.formulas import same
-from scaffold.verify.measured import Measured
+from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.checkpoint import CheckpointWriter, checkpoint_writer, load
 from scaffold.verify.subject.source_words import SAFETENSORS, literals
 
@@ -137,6 +137,10 @@ def run_recorded(subject: Any) -> Measured:
     A tensor that upstream's own loader does not use is named in the log and is not a fault: released checkpoints hold
     such tensors.
     """
+    if subject.loaded:
+        raise NotDrivableError(
+            "VeRL-Omni loads it through diffusers, as it loads any: nothing of that is the package's"
+        )
     module = subject.new_module(seed=1)  # other values than those by which the files were found out
     state = module.state_dict()
     writer = subject.checkpoint_writer()

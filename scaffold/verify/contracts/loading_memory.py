@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from scaffold.verify.measured import Measured
+from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.checkpoint import checkpoint_writer, load
 
 ID = "loading-memory"
@@ -70,6 +70,10 @@ def run_recorded(subject: Any) -> Measured:
 
     In a tiny denoiser those are as large as its weights; they do not grow with the checkpoint.
     """
+    if subject.loaded:
+        raise NotDrivableError(
+            "VeRL-Omni loads it through diffusers, as it loads any: nothing of that is the package's"
+        )
     state = subject.new_module().state_dict()
     writer = subject.checkpoint_writer()
     size = sum(state[name].numel() * state[name].element_size() for name in writer.names)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from scaffold.attributes import with_attribute
 from scaffold.verify.formulas import relative
-from scaffold.verify.measured import Measured
+from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.lora import adapted, layers
 from scaffold.verify.subject.noise_floor import limit_for, noise_floor
 
@@ -28,6 +28,10 @@ TITLE = (
 
 def run(subject: Any) -> Measured:
     """Save in each form, load through ``load_lora_adapter``, compare."""
+    if subject.loaded:
+        raise NotDrivableError(
+            "VeRL-Omni has diffusers load an adapter (lora_adapter_path), which reads pytorch_lora_weights.bin alone"
+        )
     module = adapted(subject, zero=False)
     inputs, _ = subject.inputs(module)
     with torch.no_grad():

@@ -11,7 +11,7 @@ import torch
 from scaffold.attributes import with_attribute
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured
-from scaffold.verify.rollout.engine_side.sources import pipelines_of
+from scaffold.verify.rollout.engine_side.sources import pipelines_above
 from scaffold.verify.subject.checkpoint import checkpoint_writer
 from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.lora import ALPHA, RANK, adapted, layers
@@ -56,7 +56,7 @@ def _lost_by_hook(subject: Any, module: Any) -> list[str]:
         if not hasattr(subject.rollout, HOOK):
             return []
         pipeline = drive(subject).pipeline
-        upstream = pipelines_of(subject.rollout)[0]
+        upstream = pipelines_above(subject.rollout)[0]
         pipeline.add_module("omni_scaffold_spare", torch.nn.Linear(5, 7))  # a parameter, whose device hooks ask for
         # A rendered hook leaves the manager an adapter of zeros on a layer of the engine's, of which there is none.
         pipeline._placeholder_adapter = lambda config, rank: ({"spare.lora_B.weight": torch.zeros(1)}, config)

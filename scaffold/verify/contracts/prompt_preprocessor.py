@@ -29,12 +29,15 @@ def run(subject: Any) -> Measured:
     scripts = {
         script: name
         for name in (f"tokenize_{model}_prompt" for model in subject.job["models"])
-        for script in sorted(Path(subject.job["root"]).glob("examples/*/data_process/*.py"))
+        for place in ("examples/*/data_process/*.py", "scripts/*.py")
+        for script in sorted(Path(subject.job["root"]).glob(place))
         if f"def {name}(" in read_text(script, errors="replace")
     }
     if not scripts:
         wanted = f"tokenize_{subject.job['models'][-1]}_prompt(tokenizer, text, max_length)"
-        raise NotDrivableError(f"no data script in examples/*/data_process/ has a function {wanted}, which is called")
+        raise NotDrivableError(
+            f"no data script in examples/*/data_process/ or scripts/ has a function {wanted}, which is called"
+        )
     expected = [*begin, *tokenizer.encode(TEXT), *end]
     problems = []
     for script, name in scripts.items():

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from scaffold.verify.formulas import difference
+from scaffold.verify.formulas import difference, log_prob_limit
 from scaffold.verify.measured import Attempts, Measured, NotDrivableError
+from scaffold.verify.rollout.engine_side import recorder
 from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.recorded import MisfitError
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity
@@ -75,12 +76,18 @@ def run_recorded(subject: Any) -> Measured:
     for number, (kind, sample) in enumerate(samples):
         settings = subject.settings(sde_type=kind, noise_level=subject.recording["noise_level"])
         try:
-            again = subject.recomputed(module, [sample], settings)[0]
+            with recorder.steps() as taken:
+                again = subject.recomputed(module, [sample], settings)[0]
         except MisfitError as reason:
             return Measured("", [str(reason)])
-        difference = float((again - sample["log_probs"]).abs().max())
+        apart = (again - sample["log_probs"]).abs()
+        # What the worst step is apart, as a share of what float32 allows it.
+        limits = [log_prob_limit(kind, LIMIT, step, float(settings.algo.noise_level)) for step in taken]
+        limits = limits if len(limits) == len(apart) else [LIMIT] * len(apart)
+        difference = float((apart / torch.tensor(limits)).max()) * LIMIT
         name = kind if number < len(recording["kinds"]) else f"{kind} without images"
         series |= {f"{name}, rollout": sample["log_probs"].tolist(), f"{name}, training": again.tolist()}
         if difference > worst or difference != difference:
-            worst, where = difference, f" ({name})"
+            scaled = f", where float32 allows {max(limits):.1e}" if max(limits) > LIMIT else ""
+            worst, where = difference, f" ({name}{scaled})"
     return Measured(f"{worst:.1e} apart{where}", (), worst, LIMIT, "absolute", 6e-8, series)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from scaffold.verify.measured import Measured
+from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.guidance import guidance_of
 from scaffold.verify.subject.stand_in_velocity import TwoBranches
 from scaffold.verify.subject.subject import PROMPTS
@@ -52,13 +52,15 @@ def _cases(subject: Any) -> list[tuple[str, Any, Any]]:
 def _calls(subject: Any, settings: Any, timesteps: Any) -> int:
     trajectory = subject.latents(len(PROMPTS), timesteps.shape[1] + 1), timesteps
     inputs = subject.inputs(TwoBranches(subject, None), settings=settings, step=STEP, trajectory=trajectory)
-    module = TwoBranches(subject, inputs[1])
+    module = TwoBranches(subject, inputs[1], inputs[0])
     subject.scored(module, settings, inputs, trajectory, STEP)
     return len(module.conditional) + len(module.unconditional)
 
 
 def run_recorded(subject: Any) -> Measured:
     """Count the calls of each recorded sample at each step: ranks have different samples."""
+    if getattr(subject, "carries", False):
+        raise NotDrivableError("training evens the calls of its ranks out: samples may differ in their guidance")
     samples, settings = subject.recording["samples"], subject.settings()
     problems = []
     found: set[int] = set()
@@ -74,6 +76,6 @@ def run_recorded(subject: Any) -> Measured:
 
 def _recorded_calls(subject: Any, settings: Any, sample: Any, step: int) -> int:
     inputs = subject.inputs_of(None, [sample], step=step)
-    module = TwoBranches(subject, inputs[1])
+    module = TwoBranches(subject, inputs[1], inputs[0])
     subject.scored(module, settings, inputs, subject.trajectory_of([sample]), step)
     return len(module.conditional) + len(module.unconditional)

@@ -90,7 +90,9 @@ def _measured(subject: Any, sign: int) -> Measured:
                 rounding = relative(log_prob(kind, following, rounded, scale, norm), scored[norm])
                 allowed = max(LIMIT, ROUNDINGS * max(rounding, relative(rounded, expected)))
                 if difference / allowed > worst / limit or difference != difference:
-                    worst, where, limit = difference, f" ({kind}, step {step}, noise level {noise_level})", allowed
+                    told = f"mean {relative(found[1], mean):.1e}, log-prob {errors[norm]:.1e}"
+                    where = f" ({kind}, step {step}, noise level {noise_level}: {told})"
+                    worst, limit = difference, allowed
     if len(conventions) > 1:
         problems.append("the Gaussian's normaliser is in some log-probs and not in others")
     kept = "with" if conventions == {True} else "without"

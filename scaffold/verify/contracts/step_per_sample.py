@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -21,12 +22,19 @@ STEP = 1
 
 
 def run(subject: Any) -> Measured:
-    """Score one batch whose windows begin at different steps, then each sample alone; guidance acts on some only."""
+    """Score one batch whose windows begin at different steps, then each sample alone; guidance acts on some only.
+
+    Where rollouts carry their noise levels, samples have unlike ones, too.
+    """
     worst, where = 0.0, ""
     attempts = Attempts()
-    for change in _cases(subject):
-        name = f"with {change or 'no settings'}"
-        for number, difference in enumerate(attempts.of(name, _apart, subject, change) or ()):
+    cases = [(f"with {change or 'no settings'}", change, contextlib.nullcontext()) for change in _cases(subject)]
+    if getattr(subject, "carries", False):
+        cases.append(("each with a schedule of its own", cases[0][1], subject.own_schedules()))
+    for name, change, block in cases:
+        with block:
+            found = attempts.of(name, _apart, subject, change) or ()
+        for number, difference in enumerate(found):
             if difference > worst:
                 worst, where = difference, f" (sample {number + 1} of {len(PROMPTS)}, {name})"
     return Measured(
@@ -76,5 +84,6 @@ def _scored(subject: Any, settings: Any, prompts: Any, latents: Any, timesteps: 
     probe = TwoBranches(subject, None)
     inputs = subject.inputs(probe, prompts, settings=settings, step=STEP, trajectory=trajectory)
     with torch.no_grad():
-        result: tuple[Any, ...] = subject.scored(TwoBranches(subject, inputs[1]), settings, inputs, trajectory, STEP)
+        module = TwoBranches(subject, inputs[1], inputs[0])
+        result: tuple[Any, ...] = subject.scored(module, settings, inputs, trajectory, STEP)
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from scaffold.checkpoint.local import read_file
+from scaffold.files.below import is_below
 from scaffold.verify.loading.tensor import HeaderTensor, keys_of
 
 DTYPES = {
@@ -60,7 +62,8 @@ class HeaderFiles:
 
         def save_file(tensors: dict[str, torch.Tensor], filename: Any, metadata: Any = None) -> None:
             files.saved.update(tensors)
-            Path(filename).touch()
+            if is_below(Path(tempfile.gettempdir()), Path(filename).absolute()):
+                Path(filename).touch()
 
         for module in (safetensors, safetensors.torch):
             module.safe_open = safe_open  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from typing import Any
 from scaffold.checkpoint import CheckpointHeaders, read_checkpoint
 from scaffold.checkpoint.folder import opened_folder
 from scaffold.errors import ScaffoldError
+from scaffold.files.below import below
 from scaffold.files.documents import parse_json
 from scaffold.files.reading import expanded, read_bytes
 from scaffold.files.resources import kit_root
@@ -21,6 +22,7 @@ from scaffold.scratch import scratch_folder
 from scaffold.terminal.progress import step
 from scaffold.verify.child.contained import run_contained
 from scaffold.verify.contract_level import environment_for_package
+from scaffold.verify.executed_text import executed_text
 from scaffold.verify.loading.proof import LoadingProof, prove
 from scaffold.verify.package import Package, declared_lists, open_package
 
@@ -86,9 +88,11 @@ def _run(package: Package, location: Path, folder: Path) -> dict[str, Any]:
     job = {
         "module": package.module,
         "root": str(package.root),
+        "sources": [str(folder) for folder in package.sources],
         "checkout": package.checkout,
         "kit": str(kit_root()),
         "beside": beside if beside != "vllm_omni" else None,
+        "executed": executed_text(package, folder / "executed"),
         "profile": package.spec.get("target", {}).get("profile") or "main",
         "location": str(location),
         "targets": declared_lists(package).get("target_modules", "all-linear"),
@@ -114,7 +118,7 @@ def _run(package: Package, location: Path, folder: Path) -> dict[str, Any]:
 def write_headers(headers: CheckpointHeaders, folder: Path) -> None:
     """Write a checkpoint that takes no space: its configuration, its headers, and files of the full size with holes."""
     for name, values in headers.configs.items():
-        place = folder / name
+        place = below(folder, name)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(json.dumps(values), encoding="utf-8")
     indexes: dict[str, dict[str, str]] = {}
@@ -126,7 +130,7 @@ def write_headers(headers: CheckpointHeaders, folder: Path) -> None:
                 start, end = end, end + entry.nbytes
                 table[entry.name] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [start, end]}
         raw = json.dumps(table).encode()
-        place = folder / file.name
+        place = below(folder, file.name)
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("wb") as stream:
             stream.write(len(raw).to_bytes(8, "little") + raw)
@@ -136,4 +140,4 @@ def write_headers(headers: CheckpointHeaders, folder: Path) -> None:
             indexes.setdefault(f"{part[1]}.safetensors.index.json", {}).update(dict.fromkeys(table, place.name))
     for name, weight_map in indexes.items():
         text = json.dumps({"metadata": {}, "weight_map": weight_map})
-        (folder / name).write_text(text, encoding="utf-8")
+        below(folder, name).write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ from scaffold.terminal.printable import printable, printable_command
 from scaffold.verify.report.curves import drawings
 from scaffold.verify.report.log_scale import LogScale
 from scaffold.verify.report.number import duration, figure, figures
-from scaffold.verify.report.verdict import LIBRARIES, next_steps, pitfalls, trust, verdict
+from scaffold.verify.report.verdict import LIBRARIES, next_steps, pitfalls, verdict
 from scaffold.verify.result import CheckResult, Status, VerifyReport
 
 # How far each measurement stays from its limit and its floor: one logarithmic axis for each unit.
@@ -115,7 +115,7 @@ def html_report(report: VerifyReport) -> str:
         library=LIBRARIES[report.contract],
         outcome=_outcome(report),
         verdict=verdict(report),
-        trust=trust(report),
+        trust=report.trust,
         counts={status: report.count(status) for status in ("pass", "fail", "skip")},
         seconds=duration(sum(check.seconds for check in report.checks)),
         steps=next_steps(report, kept=True),

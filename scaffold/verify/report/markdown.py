@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from scaffold.terminal.printable import printable, printable_command
 from scaffold.verify.report.number import figure, figures
-from scaffold.verify.report.verdict import LIBRARIES, counts, pitfalls, skips, trust, verdict
+from scaffold.verify.report.verdict import LIBRARIES, counts, pitfalls, skips, verdict
 from scaffold.verify.result import CheckResult, VerifyReport
 
 HEADING = "### Test"
@@ -28,7 +28,7 @@ def markdown_report(report: VerifyReport) -> str:
         "",
         f"{code('omni-scaffold verify')} ran {code(report.package)} with {LIBRARIES[report.contract]}.",
     ]
-    parts += [f"{verdict(report)} ({counts(report)})", *filter(None, [trust(report)])]
+    parts += [f"{verdict(report)} ({counts(report)})", *filter(None, [report.trust])]
     for level, heading in LEVELS.items():
         checks = [check for check in report.checks if check.level == level]
         if checks:

@@ -15,8 +15,9 @@ from scaffold.inspect.report_console import report_console
 from scaffold.terminal.console import SafeConsole, said
 from scaffold.terminal.printable import printable
 from scaffold.verify.report.number import figures
-from scaffold.verify.report.verdict import LIBRARIES, counts, next_steps, pitfalls, skips, trust
+from scaffold.verify.report.verdict import LIBRARIES, counts, next_steps, pitfalls, skips
 from scaffold.verify.result import CheckResult, Level, VerifyReport
+from scaffold.verify.rollout.formula_file import lines_of
 
 STYLES = {"pass": "green", "fail": "bold red", "skip": "yellow"}
 # Columns that the other columns take where units fold.
@@ -48,7 +49,7 @@ def print_report(
         return Text(safe, style, overflow="fold")
 
     console.print(text(report.package, "bold").append(f"  run with {LIBRARIES[report.contract]}", "not bold"))
-    if told := trust(report):
+    if told := report.trust:
         console.print(text(told))
     skipped = skips(report)
     together = {check.id for checks in skipped.values() for check in checks if len(checks) > 1}
@@ -67,6 +68,11 @@ def print_report(
             name = text(ids, "bold").append(f" ({known})" if known else "", "not bold")
             console.print(Padding(name, (0, 0, 0, 2), expand=False))
             console.print(Padding(text(reason or "no reason was given"), (0, 0, 0, 4), expand=False))
+    for lines in filter(None, map(lines_of, report.checks)):
+        console.print()
+        console.print(Text("what the rollout steps with"))
+        for line in lines:
+            console.print(Padding(text(line), (0, 0, 0, 2), expand=False))
     console.print()
     console.print(text(counts(report), "bold"))
     for step in next_steps(report, kept=kept):

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from scaffold.terminal.printable import printable
 from scaffold.verify.report.number import duration
-from scaffold.verify.result import CheckResult, Level, VerifyReport
+from scaffold.verify.result import CheckResult, VerifyReport
 
 LIBRARIES = {
     "verl_omni": "the real verl_omni",
     "kit": "the contract kit, a stand-in for verl_omni",
 }
-
-TRUST: dict[Level, str] = {
-    "contract": "level contract compares tensors where the package does not run, what else is said there is its word",
-    "rollout": "level rollout measures in the process that runs the package, so all it says is the package's word",
-    "train": "level train reads what the package's own processes have written, so all it says is the package's word",
-}
-"""What a package that lies can still do to the results of a level."""
-
-
-def trust(report: VerifyReport) -> str:
-    """Whose word the results are, level by level; a report without any says nothing."""
-    levels = {check.level for check in report.checks}
-    told = "; ".join(line for level, line in TRUST.items() if level in levels)
-    return f"A pass is evidence about an honest package: {told}." if told else ""
 
 
 def verdict(report: VerifyReport) -> str:

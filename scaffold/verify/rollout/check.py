@@ -9,8 +9,8 @@ from dataclasses import dataclass
 # The largest differences that pass, in float32. docs/rollout.md says what was measured and why these.
 LOG_PROB = 1e-6
 VELOCITY = 1e-5
-# A deliberate mistake must change log-probs by at least a hundred times the limit.
-CONTROL = 0.01
+# A deliberate mistake must change log-probs by at least thirty times the limit: one token of many moves them little.
+CONTROL = 1 / 30
 # Limit of half-precision differences, relative to the floor measured in the same run.
 HALF_PRECISION = 1.5
 
@@ -84,5 +84,5 @@ def control_measurement(check: Check, difference: float) -> Measurement:
     value = LOG_PROB / difference if difference > 0 else math.inf
     times = difference / LOG_PROB
     return Measurement(
-        check.id, value, f"log-probs move by {difference:.1e}, {times:,.0f} times what passes; at least 100 are needed"
+        check.id, value, f"log-probs move by {difference:.1e}, {times:,.0f} times what passes; at least 30 are needed"
     )

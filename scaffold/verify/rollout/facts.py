@@ -14,7 +14,7 @@ from scaffold.inspect import inspect_pipeline
 from scaffold.spec import find_preset
 from scaffold.upstream import locate
 from scaffold.verify.declared import FILE, TABLE
-from scaffold.verify.package import Package, declared_lists, merges_lora
+from scaffold.verify.package import Package, declared_lists, embedded_length, merges_lora, unwritten_places
 from scaffold.verify.rollout.engine_side.tiny.shrink import small_file
 
 if TYPE_CHECKING:
@@ -32,6 +32,12 @@ def model_name(package: Package) -> str:
     return str(package.spec.get("names", {}).get("model") or package.name.removesuffix(ALGORITHM_SUFFIX))
 
 
+def records(package: Package) -> bool:
+    """Whether its rollout records the denoiser's calls: a ported one's, or one of diffusers."""
+    port = package.spec.get("port", {})
+    return bool(port.get("entry")) or port.get("form") == "diffusers"
+
+
 def gather_facts(package: Package, environment: Environment, checkpoint: Path | None = None) -> dict[str, Any]:
     """Return what the scenarios need, as plain values.
 
@@ -43,7 +49,7 @@ def gather_facts(package: Package, environment: Environment, checkpoint: Path | 
     Raises:
         NotEstablishedError: the size of a latent token is unknown.
     """
-    if package.spec.get("port", {}).get("entry"):
+    if records(package):
         return ported_facts(package, checkpoint)
     known = _of_spec(package.spec) if package.spec else _of_pipeline(package, environment)
     declared = package.declared
@@ -65,6 +71,7 @@ def gather_facts(package: Package, environment: Environment, checkpoint: Path | 
         "prompt": known["prompt"],
         "guidance": known["guidance"],
         "media": known.get("media") or [],
+        "embedded": embedded_length(package),
         "lora": {
             "targets": declared_lists(package).get("target_modules") or [],
             "sync": "merge" if merges_lora(package) else known["sync"],
@@ -238,10 +245,11 @@ def ported_facts(package: Package, checkpoint: Path | None = None) -> dict[str, 
             send its requests.
     """
     sections = package.spec
-    missing = [entry.get("what") or entry.get("key") for entry in sections.get("grade", {}).get("missing") or []]
-    if missing:
-        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise NotEstablishedError(f"still to be written: {missing[0]}{more}")
+    # What the sources say now: the spec lists what was left to write when they were rendered.
+    left = unwritten_places(package)
+    if left:
+        more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+        raise NotEstablishedError(f"still to be written: {left[0]}{more}")
     refuses = sections.get("grade", {}).get("refuses")
     if refuses:
         raise NotEstablishedError(f"no request reaches a rollout: {refuses}")
@@ -249,9 +257,8 @@ def ported_facts(package: Package, checkpoint: Path | None = None) -> dict[str, 
     defaults = cfg.get("defaults") or {}
     scale = defaults.get(cfg.get("scale"))
     neutral = 1.0 if cfg.get("neutral") is None else float(cfg["neutral"])
-    neutral = max(neutral, float(cfg.get("above", neutral)))
-    # A scale that is off by default is on, so that all branches run.
-    scale = (float(scale) if scale > neutral else neutral + 1) if isinstance(scale, int | float) else None
+    # A scale that may be off by default is on, so that all branches run.
+    scale = (float(scale) if scale > 1.0 else 2.0) if isinstance(scale, int | float) else None
     given = sections.get("verify", {})
     own = _of_checkpoint(checkpoint, sections.get("loading", {}).get("attribute") or "") if checkpoint else {}
     staged = sections.get("deploy", {}).get("position") is not None
@@ -266,6 +273,7 @@ def ported_facts(package: Package, checkpoint: Path | None = None) -> dict[str, 
         "pixels_per_token": PIXELS,
         "noise_level": float(sections.get("recipe", {}).get("noise_level") or 0.7),
         "sizes": None,
+        "embedded": embedded_length(package),
         "prompt": {
             "begin": None,
             "end": None,
@@ -287,6 +295,7 @@ def ported_facts(package: Package, checkpoint: Path | None = None) -> dict[str, 
         },
         "ported": {
             "model": names.get("model"),
+            "loaded": port.get("form") == "diffusers",
             "entry": port.get("entry"),
             "module": port.get("module"),
             "class": port.get("class"),

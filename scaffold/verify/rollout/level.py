@@ -12,14 +12,16 @@ from typing import Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.files.documents import parse_json
+from scaffold.files.formula import recorded
 from scaffold.files.reading import expanded, read_tail, read_text
-from scaffold.files.resources import kit_root
+from scaffold.files.resources import installed_runtime, kit_root
 from scaffold.scratch import scratch_folder
 from scaffold.target import Checkout
 from scaffold.upstream.locate import DEFAULT_VERSION
 from scaffold.verify.package import Package, casts_module, model_names, open_package, require_release
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
+from scaffold.verify.rollout import formula_file
 from scaffold.verify.rollout.check import Check, Measurement
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.environment import Environment, find_environment, in_use
@@ -64,7 +66,8 @@ class Plan:
             asked: further fields of the task, such as ``checks`` or ``recording``.
         """
         given: dict[str, Any] = {
-            "root": str(self.package.root),
+            "root": str(self.package.sources[0]),
+            "runtime": None if self.package.carries_runtime else str(installed_runtime()),
             "package": self.package.module,
             "library": None if self.library is None else str(self.library),
             "kit": str(kit_root()),
@@ -146,6 +149,9 @@ def run_level(
             for check in checks:
                 tell(check.line)
             versions |= started
+    written = formula_file.write(plan.package.folder, results)
+    if written is not None:
+        tell(f"wrote {written.name}: what the pipeline makes of its predictions, for review")
     return Outcome(results, {**versions, **_origins(plan)} if versions else {})
 
 
@@ -178,11 +184,13 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
         NotEstablishedError: something it takes is missing.
     """
     facts = {**gather_facts(package, environment, checkpoint), "half_module": casts_module(package)}
+    facts |= {"formula": recorded(package.folder), "engine": environment.version}
     builder = grown = None
     if facts.get("ported"):
         checkpoint = grown = scratch / "checkpoint"
     elif checkpoint is None:
-        builders = [f"tests/special_e2e/build_{model}_tiny_random.py" for model in model_names(package)]
+        smoke = package.layout.smoke
+        builders = [f"{smoke}build_{model}_tiny_random.py" for model in model_names(package)]
         builder = package.root / next((file for file in builders if (package.root / file).is_file()), builders[-1])
         if not builder.is_file():
             raise NotEstablishedError(

@@ -15,7 +15,7 @@ class Task:
     """One process: one precision, one load of the model.
 
     Attributes:
-        root: tree that holds ``verl_omni/pipelines/<package>``.
+        root: folder from which the package is imported.
         package: dotted name of the package.
         library: checkout of the real verl-omni, or None for the kit.
         kit: folder of the kit.
@@ -27,6 +27,7 @@ class Task:
         results: file to which measurements are appended, one JSON object a line.
         recording: folder that gets rollouts for level ``contract``, or None.
         sample: folder that gets what level ``train`` has to know of the tiny checkpoint, or None.
+        runtime: folder of the runtime where it is a distribution, or None where it lies beside the package.
     """
 
     root: str
@@ -41,6 +42,7 @@ class Task:
     results: str
     recording: str | None = None
     sample: str | None = None
+    runtime: str | None = None
 
     def write(self, path: Path) -> None:
         """Write the task for :meth:`read`."""

@@ -155,8 +155,7 @@ class DeclaredFiles:
             folder = Path(name)
             write_documents(folder, {**FILES, **subject.table.files})
             for file in weight_files(subject):
-                (folder / file).parent.mkdir(parents=True, exist_ok=True)
-                write_tensors(folder / file, {})
+                write_tensors(folder, file, {})
             try:
                 subject.training.build_module(subject.settings_without_image(local_path=name), torch.float32)
             except _Met as met_with:

@@ -16,8 +16,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scaffold.attributes import with_attribute
+from scaffold.files.below import below, is_relative
 from scaffold.files.reading import read_text
 from scaffold.verify.measured import NotDrivableError
+from scaffold.verify.rollout.engine_side.tiny.diffusers_denoiser import ordinary_module
 from scaffold.verify.subject.discovery import modules_of
 from scaffold.verify.subject.source_words import SAFETENSORS, WEIGHTS, literals, weight_files
 
@@ -45,8 +47,7 @@ class CheckpointWriter:
         tensors: dict[str, Tensor | None] = {self.names[name]: value for name, value in state.items()}
         tensors |= changes
         write_documents(folder, self.documents)
-        (folder / self.file).parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(folder / self.file, tensors, self.under)
+        write_tensors(folder, self.file, tensors, self.under)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,19 +64,36 @@ class _SavingWriter(CheckpointWriter):
         self.save(state, folder)
         if changes:
             tensors, under = _read_tensors(folder / self.file)
-            write_tensors(folder / self.file, {**tensors, **changes}, under)
+            write_tensors(folder, self.file, {**tensors, **changes}, under)
 
 
 def write_documents(folder: Path, documents: Mapping[str, Any]) -> None:
-    """Write JSON files below a folder."""
+    """Write JSON files below a folder.
+
+    Raises:
+        OutsideError: a name leads out of it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in documents.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+        place = below(folder, name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(content), encoding="utf-8")
 
 
-def write_tensors(file: Path, tensors: Mapping[str, Tensor | None], under: str | None = None) -> None:
-    """Write those that are tensors, as safetensors or in torch's own format; there below a key, if one is given."""
+def write_tensors(folder: Path, name: str, tensors: Mapping[str, Tensor | None], under: str | None = None) -> None:
+    """Write those that are tensors, as safetensors or in torch's own format; there below a key, if one is given.
+
+    Args:
+        folder: of the checkpoint.
+        name: of the file, below it.
+        tensors: by name.
+        under: key below which torch's own format has them.
+
+    Raises:
+        OutsideError: the name leads out of the folder.
+    """
+    file = below(folder, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
     kept = {name: value.detach().clone().contiguous() for name, value in tensors.items() if value is not None}
     if file.suffix == SAFETENSORS:
         save_file(kept, file)
@@ -109,7 +127,10 @@ def checkpoint_writer(subject: Any, folder: Path) -> CheckpointWriter:
     told = {name: value for module in modules_of(subject.name) for name, value in vars(module).items()}
     if callable(told.get("to_checkpoint_key")) and told.get("CHECKPOINT_FILES"):
         names = {name: told["to_checkpoint_key"](name) for name in state}
-        return CheckpointWriter(told["CHECKPOINT_FILES"][0], names, documents)
+        file = str(told["CHECKPOINT_FILES"][0])
+        if not is_relative(file):
+            raise NotDrivableError(f"CHECKPOINT_FILES names {file!r}, which leads out of the checkpoint's folder")
+        return CheckpointWriter(file, names, documents)
     saved = _as_it_saves(subject, folder / "saved", documents)
     if saved is not None:
         return saved
@@ -185,6 +206,10 @@ def load(subject: Any, folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     """Load a checkpoint the way the engine does, through ``build_module``."""
     settings = subject.settings(local_path=str(folder))
     module = subject.training.build_module(settings, dtype)
+    if module is None and subject.loaded:
+        module = ordinary_module(str(folder), dtype)
+        subject.training.adopt(module)  # as the first micro-batch of a training does
+        return module
     if module is None:
         raise NotDrivableError("build_module returns None: diffusers loads this module")
     return module
@@ -198,8 +223,7 @@ def _by_trial(
     tensors = {source: torch.full_like(state[name], float(i)) for i, (name, source) in enumerate(offers, start=1)}
     shutil.rmtree(folder, ignore_errors=True)
     write_documents(folder, documents)
-    (folder / file).parent.mkdir(parents=True, exist_ok=True)
-    write_tensors(folder / file, tensors)
+    write_tensors(folder, file, tensors)
     taken = {}
     for name, value in load(subject, folder).state_dict().items():
         number = value.flatten()[0].item()

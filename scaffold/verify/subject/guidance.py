@@ -111,14 +111,16 @@ def _recipe(subject: Any) -> dict[str, Any]:
     return dict(subject.spec.get("cfg", {}).get("defaults") or {})
 
 
-def step(subject: Any, settings: Any, index: int = 1) -> tuple[TwoBranches, Any, Any, tuple[Any, ...]]:
+def step(
+    subject: Any, settings: Any, index: int = 1, prompts: Any = PROMPTS
+) -> tuple[TwoBranches, Any, Any, tuple[Any, ...]]:
     """One step of the training adapter over two known branches.
 
     Returns:
         The module, latents, timesteps, and what the adapter returned.
     """
     probe = TwoBranches(subject, None)
-    trajectory = subject.unlike(len(PROMPTS), settings, levels=False)
-    inputs = subject.inputs(probe, settings=settings, step=index, trajectory=trajectory)
-    module = TwoBranches(subject, inputs[1])
+    trajectory = subject.unlike(len(prompts), settings, levels=False)
+    inputs = subject.inputs(probe, prompts, settings=settings, step=index, trajectory=trajectory)
+    module = TwoBranches(subject, inputs[1], inputs[0])
     return module, *trajectory, subject.scored(module, settings, inputs, trajectory, index)

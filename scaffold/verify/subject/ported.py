@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch import Tensor
 from scaffold.attributes import with_attribute
 from scaffold.files.reading import copy_tree, read_text
 from scaffold.verify.contracts import batch_equals_singles
+from scaffold.verify.executed_text import executed_files
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.rollout.engine_side import recorder
@@ -35,6 +37,8 @@ class PortedSubject(RecordedSubject):
     Token ids mean nothing to it: a prompt of a contract stands for one of the recorded samples, those of ``PROMPTS``
     for the three of different lengths.
     """
+
+    _bent = False  # inside of `own_schedules`
 
     @property
     def made(self) -> dict[str, Any]:
@@ -74,11 +78,32 @@ class PortedSubject(RecordedSubject):
     def images(self, module: Any) -> list[Geometry]:
         return [self.geometry]
 
+    @property
+    def carries(self) -> bool:
+        """Whether noise levels and what the pipeline makes of its predictions come with the record."""
+        common = getattr(self.training, "common", None)
+        return common is not None and not hasattr(common, "guide")
+
+    def runtime(self, name: str) -> Any:
+        """A module of the runtime that the package rests on."""
+        base = next(kind.__module__ for kind in self.training.__mro__[1:] if kind.__module__.endswith(".training"))
+        return importlib.import_module(f"{base.rpartition('.')[0]}.{name}")
+
     def scheduler(self, settings: Settings) -> Any:
-        """The training side's scheduler for latents of the recorded size."""
+        """The training side's scheduler for latents of the recorded size, or with the levels that were recorded.
+
+        Raises:
+            NotDrivableError: levels are carried, and no rollout of so many steps was recorded.
+        """
         from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
         scheduler = FlowMatchSDEDiscreteScheduler()
+        if self.carries:
+            if settings.pipeline.num_inference_steps != self.recording["steps"]:
+                raise NotDrivableError("noise levels are those of the rollout that carries them")
+            calls = self.runtime("replay").read_calls(self.batch_of(self.recording["samples"][:1]))
+            self.runtime("levels").carry_levels(scheduler, calls[0]["levels"])
+            return scheduler
         known = inspect.signature(self.training.set_timesteps).parameters
         size = {"latent_size": self.geometry.shape[-2:]} if "latent_size" in known else {}
         self.training.set_timesteps(scheduler, settings, "cpu", **size)
@@ -91,6 +116,12 @@ class PortedSubject(RecordedSubject):
             NotDrivableError: always: recorded calls are those of one guidance, and training refuses another.
         """
         raise NotDrivableError("recorded calls have one guidance")
+
+    def velocity(self, module: Any, inputs: dict[str, Any]) -> Tensor:  # type: ignore[override]
+        """The module's output; with a tape, what the pipeline makes of its predictions."""
+        found = super().velocity(module, inputs)
+        calls = inputs.get("calls")
+        return calls.velocity(found) if calls is not None and getattr(calls, "taped", False) else found
 
     def sample_of(self, prompt: Any) -> dict[str, Any]:
         """The recorded sample that a prompt stands for."""
@@ -113,12 +144,35 @@ class PortedSubject(RecordedSubject):
         """The engine's batch with the columns that the rollout returned."""
         return self.batch_of([self.sample_of(prompt) for prompt in prompts])
 
+    @contextlib.contextmanager
+    def own_schedules(self) -> Iterator[None]:
+        """Inside the block each of the three recorded samples was stepped with noise levels of its own."""
+        with with_attribute(self, "_bent", True):
+            yield
+
+    def unlike(self, batch: int, settings: Settings, seed: int = 1, *, levels: bool = True) -> tuple[Tensor, Tensor]:
+        latents, timesteps = super().unlike(batch, settings, seed, levels=levels)
+        if self._bent:
+            timesteps = torch.stack([bent(row, (seed - 1 + i) % len(PROMPTS)) for i, row in enumerate(timesteps)])
+        return latents, timesteps
+
+    def _with_schedule(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """A recorded sample whose record has noise levels of its own."""
+        carried, column = self.runtime("carried"), self.runtime("calls").COLUMN
+        number = next(i for i, other in enumerate(self.recording["samples"]) if other is sample)
+        value = sample["extra"][column]
+        block = torch.frombuffer(bytearray(value), dtype=torch.uint8) if isinstance(value, bytes) else value
+        record = carried.read_record(block)
+        block = carried.write_record({**record, "levels": bent(record["levels"], number)})
+        return {**sample, "extra": {**sample["extra"], column: block.numpy().tobytes()}}
+
     def batch_of(self, samples: list[dict[str, Any]]) -> Any:
         """A micro-batch of recorded samples."""
         from tensordict import TensorDict
         from tensordict.tensorclass import NonTensorData, NonTensorStack
 
         content: dict[str, Any] = {}
+        samples = [self._with_schedule(sample) for sample in samples] if self._bent else samples
         for name in samples[0]["extra"]:
             values = [sample["extra"][name] for sample in samples]
             if all(isinstance(value, Tensor) for value in values):
@@ -137,17 +191,17 @@ class PortedSubject(RecordedSubject):
 
         Calls are made as the rollout made them: of a row alone sums run in another order, which bf16 may round apart.
         """
-        runtime = next(kind.__module__ for kind in self.training.__mro__[1:] if kind.__module__.endswith(".training"))
-        replay = importlib.import_module(f"{runtime.rpartition('.')[0]}.replay")
+        replay = self.runtime("replay")
         with recorder.steps() as taken, with_attribute(replay, "samples_of", lambda *_: set()):
             inputs = self.inputs_of(module, [sample], step=step)
             self.scored(module, self.settings(), inputs, self.trajectory_of([sample]), step)
         return taken[-1].velocity
 
     def may_lack(self, target: str) -> bool:
-        """The ported text serves several configurations: whether it sets layers of those names in some of them."""
+        """The denoiser's text serves several configurations: whether it sets layers of those names in some of them."""
         names = [name for name in target.split(".") if not name.isdigit()]
-        text = read_text(self.folder / f"{self.spec['names']['model']}_denoiser.py")
+        files = [self.folder / f"{self.spec['names']['model']}_denoiser.py"]
+        text = "".join(map(read_text, [*files, *map(Path, executed_files())]))
         numbered = "nn.Sequential(" if target.rpartition(".")[2].isdigit() else ""
         return all(name.isidentifier() and f"self.{name} = " in text for name in names) and (
             f"self.{names[-1]} = {numbered}" in text if names else False
@@ -195,9 +249,14 @@ class PortedSubject(RecordedSubject):
     def checkpoint_writer(self) -> CheckpointWriter:
         """Writes checkpoints like the tiny one."""
         module = self.new_module()
-        if getattr(module._checkpoint, "cut", None):
+        if getattr(getattr(module, "_checkpoint", None), "cut", None):
             return _RowsWriter.of(module._checkpoint, self.checkpoint)
         return _writer(self.checkpoint, module.state_dict(), {name for name, _ in module.named_parameters()})
+
+
+def bent(levels: Tensor, number: int) -> Tensor:
+    """Noise levels of another schedule with the same ends, one for each number."""
+    return levels ** (1 + 0.25 * number)
 
 
 @dataclass(frozen=True)
@@ -215,7 +274,7 @@ class _CopyingWriter(CheckpointWriter):
     def write(self, folder: Path, state: dict[str, Tensor], **changes: Tensor | None) -> None:
         tensors: dict[str, Tensor | None] = {self.names[n]: value for n, value in state.items() if n in self.names}
         copy_tree(self.source, folder, skip=("*.safetensors",))
-        write_tensors(folder / self.file, {**self.rest, **tensors, **changes})
+        write_tensors(folder, self.file, {**self.rest, **tensors, **changes})
 
 
 @dataclass(frozen=True)
@@ -254,7 +313,7 @@ class _RowsWriter(CheckpointWriter):
             assert whole is not None
             whole[self.rows[name]] = value.detach()
         copy_tree(self.source, folder, skip=("*.safetensors",))
-        write_tensors(folder / self.file, {**tensors, **changes})
+        write_tensors(folder, self.file, {**tensors, **changes})
 
 
 def _writer(checkpoint: Path, state: dict[str, Tensor], parameters: set[str]) -> _CopyingWriter:

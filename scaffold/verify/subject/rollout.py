@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from scaffold.verify.formulas import shifted_sigmas, truncated_sigmas
 from scaffold.verify.measured import NotDrivableError
-from scaffold.verify.rollout.engine_side.sources import pipelines_of
+from scaffold.verify.rollout.engine_side.sources import pipelines_above
 from scaffold.verify.subject.character_tokenizer import tokenizer_of
 from scaffold.verify.subject.stand_in_velocity import velocity_of
 
@@ -69,7 +69,7 @@ class RolloutDriver:
         self._refuse()
         self.subject, self.dtype = subject, dtype
         self._shape = subject.geometry.shape
-        upstream = pipelines_of(subject.rollout)
+        upstream = pipelines_above(subject.rollout)
         if not upstream:
             raise NotDrivableError(f"{subject.rollout.__name__} inherits from no pipeline")
         self._stand_in(upstream[0])

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 from scaffold.files.reading import read_text
 from scaffold.limits import child_process
 from scaffold.verify.child.devices import shown
-from scaffold.verify.formulas import ASKERS, relative
+from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.lora import adapted
 from scaffold.verify.subject.wrapping import STRATEGIES, Strategy
@@ -38,6 +38,9 @@ LIMIT_ROUNDING = 4.0
 # Distance from the rollout's velocity in bf16, relative to the distance of bf16 from float32 in the same run: a correct
 # port is 0 to 1.3e-4 away; one more rounding in every layer gives the whole distance, or half of it (8.8e-3 of 2.2e-2).
 LIMIT_ROLLOUT = 0.1
+# The same where training has diffusers' class: it rounds at other places than the engine's, each at its own. Two
+# computations that are each as far from float32 are the root of two of that apart, and half more at most.
+LIMIT_TWO_CLASSES = 2.1
 
 
 def measure_sharded(subject: Any, backend: str, strategy: str = "fsdp2") -> Measured:
@@ -67,10 +70,11 @@ def measure_sharded(subject: Any, backend: str, strategy: str = "fsdp2") -> Meas
     missed = max(result["unsharded"] for result in results)
     problems = [f"{missed} layers of _no_split_modules hold parameters that are not sharded"] if missed else []
     followed = [(apart, name, result["rounding"]) for result in results for name, apart in result["rollout"].items()]
-    over = [entry for entry in followed if not entry[0] <= LIMIT_ROLLOUT * entry[2]]
+    share = LIMIT_TWO_CLASSES if subject.loaded else LIMIT_ROLLOUT
+    over = [entry for entry in followed if not entry[0] <= share * entry[2]]
     if over:
         apart, name, rounding = over[0]
-        allowed = LIMIT_ROLLOUT * rounding
+        allowed = share * rounding
         problems.append(f"{name} is {apart:.1e} from the rollout's own in bf16, of which {allowed:.1e} is rounding")
     return Measured(
         f"{results[0]['layers']} layers sharded over {WORLD} processes: {worst:.1e} apart"
@@ -137,7 +141,6 @@ def _spawned(subject: Any, backend: str, strategy: str, folder: Path) -> None:
 def run_rank(subject: Any, backend: str, strategy: str, rank: int, folder: Path) -> None:
     """Run one rank and write what it found, or why it failed, to ``rank<n>.json``."""
     found: dict[str, Any]
-    ASKERS.clear()  # a socket is one process's: ranks compare by themselves
     try:
         found = _rank(subject, backend, STRATEGIES[strategy], rank, folder)
     except NotDrivableError as reason:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from scaffold.files.below import is_relative
 from scaffold.files.reading import read_text
 
 SAFETENSORS = ".safetensors"
@@ -17,13 +18,16 @@ _WEIGHTS = re.compile(r"[\w./-]+\.(safetensors|bin|pth?)")
 
 
 def weight_files(subject: Any) -> list[str]:
-    """Return the weight files a package may read below a checkpoint's folder: as declared, else from its code."""
+    """Return the weight files a package may read below a checkpoint's folder: as declared, else from its code.
+
+    A word of the code that leads out of the folder, as the path of a release on somebody's disk does, names none.
+    """
     if subject.table.weights:
         return [subject.table.weights]
     words = literals(subject.folder)
     named = [word for word in words if _WEIGHTS.fullmatch(word)] or ["model.safetensors"]
     folders = [f"{word}/" for word in literals(subject.folder, joined=True) if re.fullmatch(r"[\w-]+", word)]
-    return [below + file for below in ("", *folders) for file in named]
+    return [start + file for start in ("", *folders) for file in named if is_relative(start + file)]
 
 
 def literals(folder: Path, *, joined: bool = False) -> list[str]:

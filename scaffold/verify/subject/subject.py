@@ -58,6 +58,11 @@ class Subject:
         self.folder = Path(job["folder"])
         self.table = Declared.of(job["table"])
 
+    @property
+    def loaded(self) -> bool:
+        """Whether VeRL-Omni loads the module through diffusers."""
+        return bool(self.spec.get("port", {}).get("form") == "diffusers")
+
     # Classes
 
     @cached_property
@@ -158,7 +163,8 @@ class Subject:
     def attributes(self) -> dict[str, Any]:
         """The module's attributes that adapters may read besides parameters, such as sizes."""
         found = vars(self.new_module()).items()
-        return {name: value for name, value in found if name[0] != "_" and name != "training"}
+        # A module of a library that has learned to take recorded calls has its forward beside its class.
+        return {name: value for name, value in found if name[0] != "_" and name not in ("training", "forward")}
 
     @property
     def half(self) -> Subject:
@@ -193,8 +199,9 @@ class Subject:
     def new_module(self, seed: int = 0) -> Any:
         """A float32 training module in eval mode with seeded weights.
 
-        Vectors, which start as ones or zeros, are randomised too, so that exchanged ones are detected. Parameters the
-        package marks as not trainable, such as position tables, are kept.
+        Vectors, which start as ones or zeros, are randomised too, so that exchanged ones are detected. What the
+        package marks as not trainable, such as position tables, is kept; tables that the constructor leaves at zero for
+        loading to fill are filled.
         """
         torch.manual_seed(seed)
         try:
@@ -206,8 +213,10 @@ class Subject:
             raise NotDrivableError(f"{self.module_class.__name__}(…) raises {type(error).__name__}: {error}") from error
         module = module.float()
         with torch.no_grad():
-            for parameter in module.parameters():
-                if not parameter.requires_grad:
+            held = module.state_dict()
+            tables = [value for name, value in module.named_buffers() if name in held and value.is_floating_point()]
+            for parameter in [*module.parameters(), *tables]:
+                if not parameter.requires_grad and (parameter.ndim < 2 or parameter.any()):
                     continue
                 noise = torch.randn(parameter.shape)
                 if parameter.ndim < 2:

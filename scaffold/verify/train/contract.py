@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
+from scaffold.verify.train.exported import Exported
 from scaffold.verify.train.record import LOG_PROB, RunRecord
 from scaffold.verify.train.variants import VARIANTS, Variant
 
@@ -28,6 +29,7 @@ class Training:
         resumed: one more step from the checkpoint of ``run``, where the variant resumes.
         beside: another package under the same command, by its name.
         floor: the same steps without updates, in which rounding alone differs, where the variant's limit rests on it.
+        exported: the export of the checkpoint of ``run``, and a step more from there.
         gain: how much the reward of the reference package rises in 16 steps, where it is known.
     """
 
@@ -39,6 +41,7 @@ class Training:
     beside: tuple[str, RunRecord] | None = None
     gain: float | None = None
     floor: RunRecord | None = None
+    exported: Exported | None = None
 
     @property
     def log_prob_limits(self) -> tuple[list[float], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,11 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 
+from scaffold.algorithms import FLOW_GRPO
 from scaffold.errors import ScaffoldError
 from scaffold.scratch import keep, scratch_folder
 from scaffold.spec import find_preset
 from scaffold.target import Checkout
 from scaffold.team import team_of
+from scaffold.terminal.interrupt import AGAIN, leaving
 from scaffold.verify.package import Package, merges_lora, open_package, registered, upstream_bases
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
@@ -27,16 +30,24 @@ from scaffold.verify.train.contract import Contract, Training, contracts
 from scaffold.verify.train.contracts.reward import STEPS
 from scaffold.verify.train.cuda import find_cuda_environment
 from scaffold.verify.train.devices import CPU, DEVICES, NO_UPDATES, card, find_device, on_device
+from scaffold.verify.train.exported import Exported, Release, exported, images, released
 from scaffold.verify.train.grown import Grown, grow
 from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
 from scaffold.verify.train.run import RunPlan, train
 from scaffold.verify.train.settings import PROMPTS, SIDE
 from scaffold.verify.train.sources import Sources, find_sources
 from scaffold.verify.train.trainers import find_trainer, start_with
-from scaffold.verify.train.variants import FULL, VARIANTS, Variant, merged, variants
-from scaffold.verify.train.workshop import build_workshop, smoke_script
+from scaffold.verify.train.variants import BY_ALGORITHM, FULL, VARIANTS, Variant, merged, variants
+from scaffold.verify.train.workshop import build_workshop, smoke_script, workshop_sources
 
 Tell = Callable[[str], None]
+MOST_TOLD = 120  # characters of a line of a run's log
+# Of a run beside the first: it keeps neither checkpoints nor images, of which the first has those that count.
+NO_SAVES = {
+    "trainer.save_freq": "-1",
+    "trainer.val_before_train": "False",
+    "trainer.validation_data_dir": "null",
+}
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,7 @@ class Setting:
     scratch: Path
     request: TrainRequest
     tell: Tell
+    places: list[Path]
     checkpoints: dict[tuple[str, str], Grown | None] = field(default_factory=dict)
 
     def checkpoint(self, package: Package, dtype: str) -> Grown | None:
@@ -130,15 +142,23 @@ def wanted_variants(names: Sequence[str], package: Package, *, has_v1: bool = Tr
     for name in names:
         if name not in (*known, "all"):
             raise ScaffoldError(f"there is no variant {name!r}", hint=f"there are {', '.join(known)} and all")
+    own = package.spec.get("recipe", {}).get("algorithms") or [FLOW_GRPO]
     found = [known[name] for name in names if name != "all"] or [VARIANTS[0]]
+    for variant in found:
+        if variant.algorithm is not None and variant.algorithm not in own:
+            raise ScaffoldError(
+                f"{package.name} is not made for {variant.algorithm}",
+                hint=f"render it with --algorithm {variant.algorithm}; it is made for {', '.join(own)}",
+            )
     if "all" in names:
         found = [variant for variant in VARIANTS if has_v1 or variant.trainer is None]
+        found += [variant for variant in BY_ALGORITHM if variant.algorithm in own and own != [FLOW_GRPO]]
     return list(map(merged, found)) if merges_lora(package) else found
 
 
 def check_ids() -> list[str]:
     """The ids of the level's checks, in the order they are reported."""
-    everywhere = [on_device(variant, device) for variant in VARIANTS for device in DEVICES.values()]
+    everywhere = [on_device(variant, device) for variant in variants().values() for device in DEVICES.values()]
     return list(dict.fromkeys(contract.check.id for variant in everywhere for contract in contracts(variant)))
 
 
@@ -172,15 +192,32 @@ def run_level(verify: VerifyRequest, request: TrainRequest, tell: Tell = lambda 
     results: list[CheckResult] = []
     with opened(verify.package, request, tell) as setting:
         has_v1 = find_trainer(setting.sources.verl_omni).has_v1
-        for known in wanted_variants(request.variants, setting.package, has_v1=has_v1):
-            variant = on_device(known, find_device(request.device), request.dtype)
-            training = run_variant(setting, variant)
-            results += [_judge(contract, training) for contract in contracts(variant)]
+        with _logs_kept(setting.scratch):
+            for known in wanted_variants(request.variants, setting.package, has_v1=has_v1):
+                variant = on_device(known, find_device(request.device), request.dtype)
+                training = run_variant(setting, variant)
+                results += [_judge(contract, training) for contract in contracts(variant)]
         if any(result.status == "fail" for result in results):
             keep(setting.scratch)
         environment = _origins(setting)
     chosen = [result for result in results if not verify.select or result.id in verify.select]
     return Outcome(chosen, environment, "verl_omni")
+
+
+@contextmanager
+def _logs_kept(scratch: Path) -> Iterator[None]:
+    """Leave what the runs have printed where the block is interrupted, and nothing else: checkpoints are large."""
+    try:
+        with leaving(f"what the runs printed is in {scratch}; {AGAIN}"):
+            yield
+    except (KeyboardInterrupt, SystemExit):  # the latter of a signal
+        for log in sorted((scratch / "runs").glob("*/*/log")):
+            log.rename(scratch / f"{log.parent.parent.name}-{log.parent.name}.log")
+        for entry in scratch.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+        keep(scratch)
+        raise
 
 
 @contextmanager
@@ -199,10 +236,11 @@ def opened(package: Path, request: TrainRequest, tell: Tell) -> Iterator[Setting
     with scratch_folder("train") as scratch:
         laid = [found for found in (beside, own) if found]
         workshop = build_workshop(scratch / "workshop", sources.verl_omni.root, laid)
-        script = smoke_script(workshop, model_name(own))
+        script = smoke_script(workshop, own, model_name(own))
         start_with(script, find_trainer(sources.verl_omni))
         with in_use(environment):
-            yield Setting(own, beside, environment, sources, workshop, script, scratch, request, tell)
+            places = workshop_sources(workshop, laid)
+            yield Setting(own, beside, environment, sources, workshop, script, scratch, request, tell, places)
 
 
 def run_variant(setting: Setting, variant: Variant) -> Training:
@@ -213,31 +251,51 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
     runs = {"run": plan}
     flat = variant.name == VARIANTS[0].name and steps >= STEPS and request.flat
     if flat:
-        changes = {**plan.changes, **NO_UPDATES}
-        runs["learning rate 0"] = replace(plan, folder=_folder(setting, f"{variant.name}-flat"), changes=changes)
+        changes = {**plan.changes, **NO_UPDATES, **NO_SAVES}
+        # As a floor it has a step for the one after the checkpoint, too.
+        more = variant.resumes if variant.floor == NO_UPDATES else 0
+        flat_folder = _folder(setting, f"{variant.name}-flat")
+        runs["learning rate 0"] = replace(plan, folder=flat_folder, steps=steps + more, changes=changes)
     if variant.floor and not (flat and variant.floor == NO_UPDATES):
         runs["floor"] = floor_plan(plan, _folder(setting, f"{variant.name}-floor"))
     if setting.beside is not None:
         runs[setting.beside.name] = _plan(setting, variant, steps, f"{variant.name}-beside", setting.beside)
     records = _run_all(setting, variant, runs)
-    resumed = None
-    if variant.resumes and records["run"].problem is None:
-        after = {"trainer.resume_mode": "auto", "trainer.save_freq": "-1"}
-        again = replace(
-            plan, folder=_folder(setting, f"{variant.name}-on"), steps=steps + 1, changes={**plan.changes, **after}
-        )
-        resumed = _run_all(setting, variant, {"resumed": again})["resumed"]
+    resumed, used = _after(setting, variant, plan) if records["run"].problem is None else (None, None)
     beside = None if setting.beside is None else (setting.beside.name, records[setting.beside.name])
+    control = records.get("learning rate 0")
     return Training(
         variant,
         steps,
         records["run"],
-        records.get("learning rate 0"),
+        control and replace(control, steps=control.steps[:steps]),
         resumed,
         beside,
         _gain(setting.package),
-        records.get("floor", records.get("learning rate 0")),
+        records.get("floor", control),
+        used,
     )
+
+
+def _after(setting: Setting, variant: Variant, plan: RunPlan) -> tuple[RunRecord | None, Exported | None]:
+    """What a run's checkpoint is good for: a step more by a new process, and an export, beside one another."""
+    runs: dict[str, RunPlan] = {}
+    release: Release | Exported | None = None
+    if variant.resumes:
+        changes = {**plan.changes, "trainer.resume_mode": "auto", **NO_SAVES}
+        folder = _folder(setting, f"{variant.name}-on")
+        runs["resumed"] = replace(plan, folder=folder, steps=plan.steps + 1, changes=changes)
+    if variant.exports:
+        saved, folder = Path(plan.changes["trainer.default_local_dir"]), _folder(setting, f"{variant.name}-exported")
+        try:
+            release = released(setting.package, plan, saved, folder)
+            runs["exported"] = release.plan
+        except ScaffoldError as error:
+            release = Exported(error.line)
+    records = _run_all(setting, variant, runs) if runs else {}
+    if isinstance(release, Release):
+        release = exported(setting.package, plan, release, records["exported"])
+    return records.get("resumed"), release
 
 
 def floor_plan(plan: RunPlan, folder: Path) -> RunPlan:
@@ -245,7 +303,7 @@ def floor_plan(plan: RunPlan, folder: Path) -> RunPlan:
 
     It saves nothing: the resumed run would go on from whichever checkpoint came last.
     """
-    changes = {**plan.changes, **plan.variant.floor, **({"trainer.save_freq": "-1"} if plan.variant.resumes else {})}
+    changes = {**plan.changes, **plan.variant.floor, **NO_SAVES}
     return replace(plan, folder=folder, steps=plan.steps + plan.variant.resumes, changes=changes)
 
 
@@ -261,12 +319,17 @@ def _run_all(setting: Setting, variant: Variant, runs: Mapping[str, RunPlan]) ->
 
         return told
 
+    def wait(name: str) -> Callable[[float, str], None]:
+        return lambda seconds, line: setting.tell(
+            f"{variant.name}, {name}: {seconds:.0f} s, no step yet; it printed: {line[:MOST_TOLD]}"
+        )
+
     stopping = Event()
     # With engines of its own, a run takes twice the memory.
     at_once = 1 if variant.engines else min(plan.device.at_once for plan in runs.values())
     with ThreadPoolExecutor(at_once) as pool:
         try:
-            found = {name: pool.submit(train, plan, follow(name), stopping) for name, plan in runs.items()}
+            found = {name: pool.submit(train, plan, follow(name), stopping, wait(name)) for name, plan in runs.items()}
             return {name: future.result() for name, future in found.items()}
         except BaseException:
             # A signal reaches this thread alone; leaving the block waits for the others, which end what they started.
@@ -280,7 +343,9 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
     grown = setting.checkpoint(package, variant.dtype)
     changes = {**(grown.overrides if grown else {}), **request.changes}
     if variant.resumes:
-        changes |= {"trainer.save_freq": str(steps), "trainer.default_local_dir": str(setting.scratch / "checkpoints")}
+        changes |= {"trainer.save_freq": str(steps), "trainer.default_local_dir": str(folder / "checkpoints")}
+    if variant.exports:
+        changes |= {"trainer.val_before_train": "True", **images(package, folder)}
     if other is not None:
         changes["actor_rollout_ref.model.architecture"] = architecture(other)
     sources = (*model_folders(package.upstream, setting.environment.folder), package.module)
@@ -297,11 +362,16 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         steps=steps,
         sources=sources,
         package=package.module,
+        places=setting.places,
         seed=request.seed,
         mistake=request.mistake,
-        prompts=PROMPTS * (steps + 1 if variant.resumes else 1),
+        # Each prompt once, so that a resumed run is seen to go on with the data; a reward rises on the same ones.
+        prompts=PROMPTS * (steps + 1 if variant.resumes and steps < STEPS else 1),
         changes=changes,
-        given=grown.variables if grown else _sizes(package, setting.environment),
+        given={
+            **(grown.variables if grown else _sizes(package, setting.environment)),
+            **({} if variant.algorithm is None else {"ALGORITHM": variant.algorithm}),
+        },
     )
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from pathlib import Path
@@ -33,6 +33,7 @@ START_SECONDS = 900.0  # until the first step has ended; imports take most of it
 STEP_SECONDS = 300.0  # between two steps
 ERROR_SECONDS = 120.0  # without a step after a worker's error, whose caller waits for ever
 ROOM_SECONDS = 120.0  # with the same resources pending in Ray, whose requester waits for ever
+TELL_SECONDS = 30.0  # between words on a run that has not ended its first step
 LOOK_SECONDS = 5.0  # between checks of Ray's pending requests, written at this interval
 DEMANDS = "Pending Demands:\n"
 # What Ray says when its own processes do not answer in time, as on a busy host, and torch where a port was free when
@@ -52,6 +53,7 @@ _RAISED = re.compile(r"^[\w.]+(?:Error|Exception): .*\S", re.MULTILINE)
 _turns = count(secrets.randbelow(len(PORTS)))  # runs beside one another have ports of their own
 
 Follow = Callable[[int, Mapping[str, float]], None]
+Wait = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class RunPlan:
         steps: training steps.
         sources: modules whose literal precision follows the run's: the model's folder in vllm-omni, the package.
         package: dotted name of the package.
+        places: folders from which packages outside of the workshop's ``verl_omni`` are imported.
         seed: of the rollouts.
         mistake: a module with ``HOOKS`` of its own, as a test arms one.
         prompts: different ones in the data.
@@ -89,6 +92,7 @@ class RunPlan:
     steps: int
     sources: tuple[str, ...]
     package: str
+    places: Sequence[Path] = ()
     seed: int = 1
     mistake: Path | None = None
     prompts: int = PROMPTS
@@ -97,13 +101,16 @@ class RunPlan:
     given: Mapping[str, str] = field(default_factory=dict)
 
 
-def train(plan: RunPlan, follow: Follow | None = None, stopping: Event | None = None) -> RunRecord:
+def train(
+    plan: RunPlan, follow: Follow | None = None, stopping: Event | None = None, wait: Wait | None = None
+) -> RunRecord:
     """Run to the end; a start of Ray that takes too long is tried again.
 
     Args:
         plan: the run.
         follow: told of each step as it ends.
         stopping: set where the run is to be ended before its end.
+        wait: told every half minute before the first step ends: seconds since the start, the last line printed.
     """
     stopping = stopping or Event()
     started = time.monotonic()
@@ -111,7 +118,7 @@ def train(plan: RunPlan, follow: Follow | None = None, stopping: Event | None = 
         folder = plan.folder / f"try{attempt}"
         (folder / "events").mkdir(parents=True)
         log = folder / "log"
-        problem = _run(plan, folder, log, follow, stopping)
+        problem = _run(plan, folder, log, follow, stopping, wait)
         if problem is None or stopping.is_set() or read_metrics(folder / "metrics.jsonl") or not _ray_was_slow(log):
             break
     return read_record(folder, log, problem, time.monotonic() - started)
@@ -146,7 +153,7 @@ def variables(plan: RunPlan, folder: Path, token: str, ray: Path) -> dict[str, s
     """
     given = child_process.environment()
     kept = {name: value for name, value in given.items() if name in PASSED_ON or name.startswith(plan.device.kept)}
-    places = [PATH, _names(plan.environment, folder), plan.workshop, *([plan.verl] if plan.verl else [])]
+    places = [PATH, _names(plan.environment, folder), plan.workshop, *plan.places, *([plan.verl] if plan.verl else [])]
     armed = rooms(plan.device, plan.variant.dtype, pinned_verl=plan.verl is not None)
     return {
         **kept,
@@ -193,7 +200,9 @@ def _names(environment: Environment, folder: Path) -> Path:
     return folder / "names"
 
 
-def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None, stopping: Event) -> str | None:
+def _run(
+    plan: RunPlan, folder: Path, log: Path, follow: Follow | None, stopping: Event, wait: Wait | None
+) -> str | None:
     """Run once; returns None where it ended well, else one line."""
     token = secrets.token_hex(4)
     ports = f"[{(first := PORTS[next(_turns) % len(PORTS)])},{first + PORTS.step - 1}]"
@@ -208,7 +217,7 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None, stopping
                 stderr=child_process.SAME_AS_OUTPUT,
             )
         try:
-            stopped = _follow(child, folder, log, follow, stopping, ray)
+            stopped = _follow(child, folder, log, follow, stopping, wait, ray)
         finally:
             child.end()
     if stopped is None and child.returncode == 0:
@@ -218,10 +227,18 @@ def _run(plan: RunPlan, folder: Path, log: Path, follow: Follow | None, stopping
     return f"the run was {stopped or child_process.told_ending(child.wait())}; its last line: {last_line(log)}"
 
 
-def _follow(child: Contained, folder: Path, log: Path, follow: Follow | None, stopping: Event, ray: Path) -> str | None:
+def _follow(
+    child: Contained,
+    folder: Path,
+    log: Path,
+    follow: Follow | None,
+    stopping: Event,
+    wait: Wait | None,
+    ray: Path,
+) -> str | None:
     """Wait for the end; returns why the run has to be stopped before it, or None."""
     seen, last, broken = 0, time.monotonic(), False
-    asked, since, looked = None, last, last
+    asked, since, looked, started, told = None, last, last, last, last
     with open_file(log) as printed:
         while child.poll() is None:
             if stopping.wait(0.5):
@@ -234,6 +251,9 @@ def _follow(child: Contained, folder: Path, log: Path, follow: Follow | None, st
                 if follow is not None and "training/global_step" in data:
                     follow(number, data)
             seen = len(steps)
+            if wait is not None and not seen and time.monotonic() - told >= TELL_SECONDS:
+                told = time.monotonic()
+                wait(told - started, last_line(log))
             if log.stat().st_size > MOST_PRINTED:
                 return f"stopped: it printed more than {MOST_PRINTED >> 20} MB"
             if time.monotonic() - looked >= LOOK_SECONDS:

@@ -14,6 +14,7 @@ VARIABLES: Mapping[str, str] = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on Linux too: no cluster, so that servers listen on 127.0.0.1 alone
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
+    "RAY_prestart_worker_first_driver": "0",  # they would wait for tasks, and every actor has a process of its own
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "HYDRA_FULL_ERROR": "1",
     "PYTHONUNBUFFERED": "1",

@@ -96,7 +96,7 @@ def start_with(script: Path, trainer: Trainer) -> None:
     changed, count = _STARTED.subn(trainer.entry, read_text(script))
     if not count:
         raise ScaffoldError(
-            f"tests/special_e2e/{script.name} starts no trainer of verl-omni",
+            f"{script.name} starts no trainer of verl-omni",
             hint=f"write python3 -m {trainer.entry} in it",
         )
     script.write_text(changed, encoding="utf-8")

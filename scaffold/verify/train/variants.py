@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from scaffold.algorithms import ALGORITHMS
 from scaffold.verify.train.trainers import ASYNC, V0
 
 ACTOR, ROLLOUT, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
@@ -26,9 +27,10 @@ class Variant:
         log_prob_reason: why it is that large; with a floor, what is rounded in it.
         floor: overrides of a second run, without updates, whose differences are rounding alone: the limits rest on it.
         validates: whether validation runs after the last step.
-        resumes: whether a checkpoint is saved after the last step and one more step taken from it.
+        resumes: whether a checkpoint is saved after the last step and one more step taken from it, by a new process.
         steps: the most that are run, where more would show nothing new.
         sleeps: whether the engine gives its memory back between images and training, as it does on CUDA.
+        algorithm: that is trained by, where it is another than the one of the package's scripts.
         trainer: ``v0`` or a mode of v1; None for the one that the checkout's own recipes take.
     """
 
@@ -46,6 +48,17 @@ class Variant:
     steps: int | None = None
     trainer: str | None = None
     sleeps: bool = False
+    algorithm: str | None = None
+
+    @property
+    def scores_steps(self) -> bool:
+        """Whether it is trained on log-probs of the rollout's steps."""
+        return self.algorithm is None or ALGORITHMS[self.algorithm].scores_steps
+
+    @property
+    def exports(self) -> bool:
+        """Whether what was trained is exported, and held against the last validation."""
+        return self.resumes and self.validates
 
     @property
     def engines(self) -> int:
@@ -59,7 +72,7 @@ class Variant:
 
 
 VARIANTS = (
-    Variant("lora", "LoRA, one process", validates=True),
+    Variant("lora", "LoRA, one process", validates=True, resumes=True),
     Variant("v0", "LoRA, verl-omni's older trainer", validates=True, trainer=V0),
     Variant(
         "async",
@@ -73,7 +86,6 @@ VARIANTS = (
         Variant(name, f"LoRA under {name}", {f"{ACTOR}.strategy": kind, f"{ACTOR}.fsdp_config.strategy": kind}, steps=3)
         for name, kind in (("fsdp1", "fsdp"), ("fsdp2", "fsdp2"))
     ),
-    Variant("resume", "a checkpoint after the last step, and one more step from it", resumes=True, steps=3),
     Variant(
         "kl",
         "KL loss against the reference",
@@ -101,6 +113,8 @@ VARIANTS = (
         },
         log_prob_reason="verl-omni casts full parameters to bfloat16 on their way to the rollout, and none changes",
         floor={f"{ACTOR}.optim.lr": "0.0"},
+        validates=True,
+        resumes=True,
         steps=3,
     ),
     Variant(
@@ -118,9 +132,22 @@ VARIANTS = (
 )
 
 
+# One for each algorithm, of packages that are registered for it; no checkpoint is made of it.
+BY_ALGORITHM = tuple(
+    Variant(
+        found.name,
+        f"{found.title}, LoRA",
+        steps=3 if found.scores_steps else None,
+        algorithm=found.name,
+        trainer=None if found.v1 else V0,
+    )
+    for found in ALGORITHMS.values()
+)
+
+
 def variants() -> dict[str, Variant]:
     """Every variant by its name, the ordinary one first."""
-    return {variant.name: variant for variant in VARIANTS}
+    return {variant.name: variant for variant in (*VARIANTS, *BY_ALGORITHM)}
 
 
 def merged(variant: Variant) -> Variant:

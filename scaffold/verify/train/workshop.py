@@ -7,6 +7,7 @@ from pathlib import Path
 
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import copy_tree, read_text
+from scaffold.files.resources import installed_runtime
 from scaffold.plan.hooks import add_package
 from scaffold.target.capabilities import REGISTRY
 from scaffold.verify.package import CONTAINER, Package
@@ -15,11 +16,12 @@ from scaffold.verify.rollout.engine_side.sources import RUNTIME
 # What the run reads of a checkout; its .git, docs and docker files stay away.
 COPIED = ("verl_omni", "examples", "tests/special_e2e")
 LAID_OVER = ("examples", "tests/special_e2e")
+OUTSIDE = ("src", "scripts", "tests/smoke")
 SKIPPED = ("__pycache__", "*.pyc")
 
 
 def build_workshop(folder: Path, checkout: Path, packages: list[Package]) -> Path:
-    """Copy the checkout into ``folder``, then each package with its scripts, and register it.
+    """Copy the checkout into ``folder``, then each package with its scripts; one that lies in a checkout is registered.
 
     Nothing of the checkout or of a package's own tree is changed or written to, whatever links they hold.
 
@@ -32,6 +34,11 @@ def build_workshop(folder: Path, checkout: Path, packages: list[Package]) -> Pat
             if (checkout / name).is_dir():
                 copy_tree(checkout / name, folder / name, inside=checkout, skip=SKIPPED)
         for package in packages:
+            if package.layout.external:
+                for name in OUTSIDE:
+                    if (package.root / name).is_dir():
+                        copy_tree(package.root / name, folder / name, inside=package.root, skip=SKIPPED)
+                continue
             place = folder.joinpath(*CONTAINER, package.name)
             if package.root != checkout:
                 shutil.rmtree(place, ignore_errors=True)
@@ -50,15 +57,22 @@ def build_workshop(folder: Path, checkout: Path, packages: list[Package]) -> Pat
     return folder
 
 
-def smoke_script(folder: Path, model: str) -> Path:
+def workshop_sources(folder: Path, packages: list[Package]) -> list[Path]:
+    """Folders of the workshop, and of the installed runtime, from which packages outside of ``verl_omni`` come."""
+    own = [folder / package.layout.packages for package in packages if package.layout.external]
+    return [*dict.fromkeys(own), *([] if all(p.carries_runtime for p in packages) else [installed_runtime().parent])]
+
+
+def smoke_script(folder: Path, package: Package, model: str) -> Path:
     """The script of a package that trains on a tiny checkpoint.
 
     Raises:
         ScaffoldError: it has none.
     """
-    path = folder / "tests" / "special_e2e" / f"run_flowgrpo_{model}.sh"
+    path = folder / package.layout.smoke / f"run_flowgrpo_{model}.sh"
     if not path.is_file():
         raise ScaffoldError(
-            f"there is no tests/special_e2e/{path.name} to train with", hint="level train runs the package's smoke test"
+            f"there is no {package.layout.smoke}{path.name} to train with",
+            hint="level train runs the package's smoke test",
         )
     return path

@@ -12,14 +12,6 @@ WIDTH, CHANNELS = 20, 16
 DTYPE = torch.float32  # the worker sets another
 
 
-def sigmas(count, latent_size=None, model_path=None):
-    grid = torch.linspace(1, 1 / count, count, dtype=torch.float64)
-    return (3 * grid / (1 + 2 * grid)).tolist()
-
-
-OPEN = {"schedule": ("MODEL_sigmas", sigmas), "prediction": ("to_velocity", torch.clone)}
-
-
 def arguments(side):
     return (), {
         "in_channels": CHANNELS, "out_channels": CHANNELS, "num_attention_heads": 2, "attention_head_dim": 24,

@@ -11,24 +11,6 @@ SAMPLING = {"height": 32, "width": 32, "output_type": "pt"}
 WIDTH = 24
 
 
-def sigmas(count, latent_size=None, model_path=None):
-    scheduler = _scheduler()
-    height, width = latent_size or (8, 8)
-    scheduler.set_timesteps(count, num_tokens=height * width)
-    return (1 - scheduler.timesteps).tolist()
-
-
-def guide(conditional, unconditional, guidance, sigma=None, schedule=None):
-    return conditional + (guidance["guidance_scale"] - 1) * (conditional - unconditional)
-
-
-OPEN = {
-    "schedule": ("MODEL_sigmas", sigmas),
-    "prediction": ("to_velocity", torch.neg),
-    "guidance": ("guide", guide),
-}
-
-
 def _scheduler():
     from vllm_omni.diffusion.models.boogu_image import FlowMatchEulerDiscreteScheduler
 

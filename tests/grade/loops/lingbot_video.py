@@ -11,23 +11,6 @@ EULER = False  # outside of the window a step is Euler's, the pipeline's own is 
 WIDTH = 20
 
 
-def sigmas(count, latent_size=None, model_path=None):
-    scheduler = _scheduler()
-    scheduler.set_timesteps(count, device="cpu", shift=3.0)
-    return scheduler.sigmas[:-1].tolist()
-
-
-def guide(conditional, unconditional, guidance, sigma=None, schedule=None):
-    return unconditional + guidance["guidance_scale"] * (conditional - unconditional)
-
-
-OPEN = {
-    "schedule": ("MODEL_sigmas", sigmas),
-    "prediction": ("to_velocity", torch.clone),
-    "guidance": ("guide", guide),
-}
-
-
 def _scheduler():
     from vllm_omni.diffusion.models.schedulers import FlowUniPCMultistepScheduler
 

@@ -10,24 +10,6 @@ SAMPLING = {"height": 32, "width": 32}
 WIDTH = 24
 
 
-def sigmas(count, latent_size=None, model_path=None):
-    times = torch.linspace(0, 1, count + 1)[:-1]
-    height, width = latent_size or (4, 4)
-    ratio = (height * width) ** 0.5 / 40
-    return (1 - times / (ratio - ratio * times + times)).tolist()
-
-
-def guide(conditional, unconditional, guidance, sigma=None, schedule=None):
-    return unconditional + 9.0 * (conditional - unconditional)
-
-
-OPEN = {
-    "schedule": ("MODEL_sigmas", sigmas),
-    "prediction": ("to_velocity", torch.neg),
-    "guidance": ("guide", guide),
-}
-
-
 def attach(pipeline, denoiser):
     pipeline.gen_transformer = denoiser
     pipeline.gen_image_condition_refiner = None

@@ -11,15 +11,6 @@ WIDTH = 24
 DTYPE = torch.float32  # the worker sets another
 
 
-def sigmas(count, latent_size=(8, 8), model_path=None):
-    times = torch.linspace(0, 1, count + 1)[:-1]
-    ratio = ((latent_size or (8, 8))[0] * (latent_size or (8, 8))[1]) ** 0.5 / 40
-    return (1 - times / (ratio - ratio * times + times)).tolist()
-
-
-OPEN = {"schedule": ("MODEL_sigmas", sigmas), "prediction": ("to_velocity", torch.neg)}
-
-
 def attach(pipeline, denoiser):
     from vllm_omni.diffusion.models.omnigen2.pipeline_omnigen2 import FlowMatchEulerDiscreteScheduler
 

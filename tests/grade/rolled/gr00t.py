@@ -11,18 +11,12 @@ sys.modules.update({name: MagicMock() for name in ("scipy", "scipy.spatial", "sc
 
 PIPELINE = "Gr00tN1d7Pipeline"
 STEPS, HORIZON, WIDTH, BUCKETS = 5, 4, 6, 1000
+LEVELS = [1 - i / STEPS for i in range(STEPS)]
 
 
 def velocity(latents, sigma):
     bucket = ((1 - sigma) * BUCKETS).round().reshape(-1, 1, 1)
     return -(0.5 * latents + (bucket / 300).sin())  # towards the actions; training's points to the noise
-
-
-def sigmas(count, latent_size=None, model_path=None):
-    return [1 - i / count for i in range(count)]
-
-
-OPEN = {"schedule": ("MODEL_sigmas", sigmas)}
 
 
 def attach(pipeline):

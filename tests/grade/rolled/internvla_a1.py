@@ -10,18 +10,11 @@ modeling_qwen3_vl.check_model_inputs = lambda function: function
 
 PIPELINE = "InternVLAA1Pipeline"
 STEPS, HORIZON, WIDTH = 5, 4, 6
+LEVELS = [1 - i / STEPS for i in range(STEPS)]
 
 
 def velocity(latents, sigma):
     return 0.5 * latents + sigma.reshape(-1, 1, 1).sin()
-
-
-def sigmas(count, latent_size=None, model_path=None):
-    return [1 - i / count for i in range(count)]
-
-
-# The number of steps is a setting of the checkpoint, no request's.
-OPEN = {"schedule": ("MODEL_sigmas", sigmas)}
 
 
 def attach(pipeline):

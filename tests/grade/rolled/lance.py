@@ -4,6 +4,8 @@ import torch
 
 PIPELINE = "LancePipeline"
 STEPS, TOKENS, CHANNELS = 5, 6, 4
+SHIFT = 3.5  # that of the recipe
+LEVELS = [SHIFT * t / (1 + (SHIFT - 1) * t) for t in (1 - i / STEPS for i in range(STEPS))]
 
 
 def velocity(latents, sigma):
@@ -30,7 +32,7 @@ def forward(pipeline, req):
         packed_seqlens=torch.tensor([TOKENS + 2]),
         past_key_values=None,
         num_timesteps=req.sampling_params.num_inference_steps,
-        timestep_shift=3.5,  # that of the recipe
+        timestep_shift=SHIFT,
         scheduler=pipeline.scheduler,
         scheduler_kwargs=pipeline.scheduler_kwargs,
     )

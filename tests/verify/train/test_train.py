@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from scaffold.grade.proof import proofs
-from scaffold.render.names import model_name
+from scaffold.algorithms import ALGORITHMS
+from scaffold.grade.proof import name_of, proofs
 from scaffold.verify.package import open_package
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult
@@ -116,12 +116,34 @@ def test_every_complete_package_of_a_newer_vllm_omni_trains(
     if isinstance(found := find_environment(NEWER), str):
         pytest.skip(found)
     pipeline, _, task = proven.partition(" ")
-    name, more = model_name(pipeline), ("--task", task) if task else ()
+    name, more = name_of(proven), ("--task", task) if task else ()
     command = ("new", name, "--pipeline", pipeline, "--vllm-omni", NEWER, *more)
-    scaffold_cli(*command, "--out", tmp_path / "tree").success()
+    scaffold_cli(*command, "--patch", "--out", tmp_path / "tree").success()
     results = train(tmp_path / "tree" / "verl_omni" / "pipelines" / f"{name}_flow_grpo", request())
     assert failed(results) == set()
     assert results["train-log-prob"].status == results["train-push"].status == "pass"
+
+
+@pytest.fixture(scope="module")
+def every_algorithm(scaffold_cli: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package of diffusers' own class that is made for every algorithm."""
+    if isinstance(found := find_environment(NEWER), str):
+        pytest.skip(found)
+    out = tmp_path_factory.mktemp("algorithms") / "tree"
+    asked = [word for name in ALGORITHMS for word in ("--algorithm", name)]
+    command = ("new", "flux", "--pipeline", "FluxPipeline", "--vllm-omni", NEWER, *asked, "--patch", "--out", out)
+    scaffold_cli(*command).success()
+    return out / "verl_omni" / "pipelines" / "flux_flow_grpo"
+
+
+@pytest.mark.train_table
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_trains(every_algorithm: Path, name: str) -> None:
+    found = train(every_algorithm, request(variants=(name,)))
+    assert failed(found) == set()
+    passed = {check for check, result in found.items() if result.status == "pass"}
+    wanted = ("end", "push", "gradient", *(("log-prob", "ratio") if ALGORITHMS[name].scores_steps else ("old-policy",)))
+    assert passed >= {f"train-{name}-{check}" for check in wanted}
 
 
 @pytest.mark.train_table
@@ -129,7 +151,9 @@ def test_hand_written_package_differs_under_the_same_command(tmp_path: Path, sca
     package = Path(VERL_OMNI, "verl_omni", "pipelines", "bagel_flow_grpo")
     if not package.is_dir():
         pytest.skip(f"{VERL_OMNI} holds no hand-written BAGEL")
-    scaffold_cli("new", "bagel_scaffold", "--pipeline", "BagelPipeline", "--out", tmp_path / "tree").success()
+    scaffold_cli(
+        "new", "bagel_scaffold", "--pipeline", "BagelPipeline", "--patch", "--out", tmp_path / "tree"
+    ).success()
     found = train(tmp_path / "tree", request(beside=package))
     assert failed(found) == set()
     series = found["train-log-prob"].series or {}

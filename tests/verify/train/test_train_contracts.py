@@ -11,6 +11,7 @@ import pytest
 
 from scaffold.verify.train.contract import Training, contracts
 from scaffold.verify.train.devices import CUDA, DEVICES, on_device
+from scaffold.verify.train.exported import Exported
 from scaffold.verify.train.level import _judge
 from scaffold.verify.train.record import LOG_PROB, REWARD, Push, RunRecord, Step
 from scaffold.verify.train.variants import VARIANTS, Variant, variants
@@ -27,6 +28,9 @@ def step(number: int, gain: float = 0.002, **metrics: float) -> Step:
         "actor/grad_norm": 0.01,
         "actor/ratio_mean": 1.0000001,
         "actor/pg_clipfrac": 0.0,
+        "actor/masked_fraction": 0.0,
+        "actor/old_deviate": 1e-6 * (number - 1),
+        "actor/policy_loss": 1.0,
         "timing_s/step": 15.0,
     }
     groups = tuple(reward + offset for offset in (-0.001, 0.0, 0.0005, 0.0005))
@@ -44,8 +48,18 @@ def record(steps: int = STEPS, **metrics: float) -> RunRecord:
 def right(variant: Variant = VARIANTS[0]) -> Training:
     flat = record(gain=0.0)
     resumed = RunRecord(None, (step(STEPS + 1),), (), (), 60.0)
-    floor = record() if variant.floor else None
-    return Training(variant, STEPS, record(), flat, resumed, gain=0.03, floor=floor)
+    floor = record(STEPS + variant.resumes) if variant.floor else None
+    if variant.algorithm == "dance_grpo":  # whose images of a prompt begin alike
+        run = record()
+        alike = tuple(replace(taken, closest=(0.0, 0.92)) for taken in run.steps)
+        return Training(variant, STEPS, replace(run, steps=alike), flat, resumed, gain=0.03, floor=floor)
+    return Training(variant, STEPS, record(), flat, resumed, gain=0.03, floor=floor, exported=used())
+
+
+def used(**values: object) -> Exported:
+    """An export that makes the same images, and is trained on."""
+    begun = RunRecord(None, (step(1),), (), (), 60.0)
+    return replace(Exported(None, 40, 60, begun, 0.001, 0.4), **values)  # type: ignore[arg-type]
 
 
 def statuses(training: Training) -> dict[str, str]:
@@ -56,6 +70,21 @@ def statuses(training: Training) -> dict[str, str]:
 @pytest.mark.parametrize("name", variants())
 def test_right_run_passes_every_contract(name: str) -> None:
     assert set(statuses(right(variants()[name])).values()) == {"pass"}
+
+
+def test_images_of_a_prompt_that_begin_apart_are_seen_where_they_may_not() -> None:
+    training = right(variants()["dance_grpo"])
+    apart = closest(training, (0.9, 0.92))
+    assert statuses(apart)["train-dance_grpo-noise"] == "fail"
+    assert statuses(closest(training, (0.0, 0.0)))["train-dance_grpo-noise"] == "fail"
+
+
+def test_a_policy_that_is_none_of_the_rollouts_is_seen() -> None:
+    training = right(variants()["diffusion_nft"])
+    assert "train-diffusion_nft-log-prob" not in statuses(training)
+    assert statuses(changed(training, 0, **{"actor/old_deviate": 1e-3}))["train-diffusion_nft-old-policy"] == "fail"
+    still = replace(training, run=record(**{"actor/old_deviate": 0.0}))
+    assert statuses(still)["train-diffusion_nft-old-policy"] == "fail"
 
 
 def changed(training: Training, number: int, **metrics: float) -> Training:
@@ -124,7 +153,8 @@ def test_wrong_run_fails_its_contract(mistake: str) -> None:
 
 
 def rounded(variant: str, *floors: float) -> Training:
-    """A right run of three steps beside one whose differences are rounding alone."""
+    """A right run of three steps beside one whose differences are rounding alone, that after a checkpoint included."""
+    floors += floors[2:] if variants()[variant].resumes else ()
     steps = tuple(step(number, **{LOG_PROB: floor}) for number, floor in enumerate(floors, 1))
     training = right(variants()[variant])
     return replace(
@@ -148,8 +178,8 @@ def test_limit_is_what_rounding_costs_in_the_same_step(variant: str) -> None:
     "resumed", [None, RunRecord("it died", (), (), (), 1.0), RunRecord(None, (step(1),), (), (), 1.0)]
 )
 def test_resume_that_did_not_go_on(resumed: RunRecord | None) -> None:
-    training = replace(right(variants()["resume"]), resumed=resumed)
-    assert statuses(training)["train-resume-log-prob-after"] == ("skip" if resumed is None else "fail")
+    training = replace(right(VARIANTS[0]), resumed=resumed)
+    assert statuses(training)["train-log-prob-after"] == ("skip" if resumed is None else "fail")
 
 
 @pytest.mark.parametrize(("value", "status"), [(2.9e-4, "pass"), (3.1e-4, "fail")])
@@ -157,15 +187,31 @@ def test_limit_of_the_resumed_step_is_what_rounding_costs_in_it(value: float, st
     taken = replace(step(4), metrics={**step(4).metrics, LOG_PROB: value})
     known = replace(rounded("bf16", 2e-5, 3e-4, 2e-5, 1e-4), resumed=RunRecord(None, (taken,), (), (), 1.0))
     training, check = (
-        replace(known, variant=on_device(variants()["resume"], DEVICES[CUDA])),
-        "train-resume-log-prob-after",
+        replace(known, variant=on_device(VARIANTS[0], DEVICES[CUDA])),
+        "train-log-prob-after",
     )
     assert statuses(training)[check] == status
     assert statuses(replace(training, floor=rounded("bf16", 2e-5, 3e-4, 2e-5).floor))[check] == "skip"
 
 
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        (None, "skip"),
+        (used(problem="none of 60 tensors differs from the release"), "fail"),
+        (used(run=RunRecord("it died", (), (), (), 1.0)), "fail"),
+        (used(run=RunRecord(None, (replace(step(1), metrics={LOG_PROB: 1e-3}),), (), (), 1.0)), "fail"),
+        (used(apart=0.06), "fail"),
+        (used(apart=None, untrained=None), "skip"),
+        (used(apart=0.03, untrained=0.05), "skip"),
+    ],
+)
+def test_an_export_that_is_not_what_was_trained(found: Exported | None, status: str) -> None:
+    assert statuses(replace(right(), exported=found))["train-export"] == status
+
+
 def test_resumed_run_that_repeats_data() -> None:
-    training, check = right(variants()["resume"]), "train-resume-data-after"
+    training, check = right(VARIANTS[0]), "train-data-after"
     again = replace(
         training, resumed=RunRecord(None, (replace(step(STEPS + 1), prompts=("3 1", "x", "y", "z")),), (), (), 1.0)
     )
@@ -191,7 +237,10 @@ def test_asynchronous_log_probs_are_those_without_updates_and_idle_engines_need_
 
 
 def test_few_steps_skip_what_they_cannot_show() -> None:
-    few = windows(Training(VARIANTS[0], 3, record(3)), lambda number: (WINDOWS[0],) * 32)
+    after = RunRecord(None, (step(4),), (), (), 60.0)
+    few = windows(
+        Training(VARIANTS[0], 3, record(3), resumed=after, exported=used()), lambda number: (WINDOWS[0],) * 32
+    )
     found = statuses(few)
     assert {name for name, status in found.items() if status == "skip"} == {"train-reward", "train-window"}
 

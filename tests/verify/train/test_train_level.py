@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 from scaffold.errors import ScaffoldError
+from scaffold.files.resources import installed_runtime
+from scaffold.scratch import scratch_folder
+from scaffold.terminal.interrupt import line
 from scaffold.verify.package import open_package
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.train import level
@@ -22,7 +25,7 @@ from scaffold.verify.train.run import REWARD, RunPlan, command, train, variables
 from scaffold.verify.train.sources import find_sources
 from scaffold.verify.train.trainers import SYNC, Trainer
 from scaffold.verify.train.variants import VARIANTS, variants
-from scaffold.verify.train.workshop import build_workshop, smoke_script
+from scaffold.verify.train.workshop import build_workshop, smoke_script, workshop_sources
 
 REGISTRY = '''"""Pipelines."""
 
@@ -61,7 +64,7 @@ def test_package_is_laid_over_a_copy_and_registered(tmp_path: Path, checkout: Pa
     assert (workshop / "verl_omni/pipelines" / package.name / "scaffold.toml").is_file()
     assert "written by hand" not in (workshop / "verl_omni/pipelines" / package.name / "__init__.py").read_text()
     assert f"__all__ += list({package.name}.__all__)" in (workshop / "verl_omni/pipelines/__init__.py").read_text()
-    assert smoke_script(workshop, "bagel").is_file()
+    assert smoke_script(workshop, package, "bagel").is_file()
     assert not (workshop / "docs").exists()
     assert {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()} == before
 
@@ -96,9 +99,22 @@ def test_what_cannot_be_copied_is_one_line(tmp_path: Path, checkout: Path, refer
         build_workshop(tmp_path / "workshop", checkout, [open_package(reference)])
 
 
-def test_package_without_a_smoke_script_is_refused(tmp_path: Path) -> None:
+def test_a_project_is_laid_beside_a_checkout_that_does_not_know_it(
+    tmp_path: Path, checkout: Path, reference: Path, scaffold_cli: Callable[..., Any]
+) -> None:
+    scaffold_cli("move", reference, "--out", tmp_path / "project").success()
+    package = open_package(tmp_path / "project")
+    before = (checkout / "verl_omni/pipelines/__init__.py").read_bytes()
+    workshop = build_workshop(tmp_path / "workshop", checkout, [package])
+    assert (workshop / "verl_omni/pipelines/__init__.py").read_bytes() == before
+    assert (workshop / "src" / package.name / "scaffold.toml").is_file()
+    assert smoke_script(workshop, package, "bagel") == workshop / "tests/smoke/run_flowgrpo_bagel.sh"
+    assert workshop_sources(workshop, [package]) == [workshop / "src", installed_runtime().parent]
+
+
+def test_package_without_a_smoke_script_is_refused(tmp_path: Path, reference: Path) -> None:
     with pytest.raises(ScaffoldError, match="no tests/special_e2e/run_flowgrpo_foo.sh"):
-        smoke_script(tmp_path, "foo")
+        smoke_script(tmp_path, open_package(reference), "foo")
 
 
 def test_what_is_missing_is_said_at_once(
@@ -231,11 +247,36 @@ def test_runs_beside_one_another_have_ports_of_their_own(tmp_path: Path) -> None
 
 
 def test_a_floor_has_a_step_for_the_resumed_one_and_saves_no_checkpoint_that_it_would_take(tmp_path: Path) -> None:
-    resume = on_device(variants()["resume"], find_device("cuda"))
+    resume = on_device(VARIANTS[0], find_device("cuda"))
     saving = {"trainer.save_freq": "3"}
     found = level.floor_plan(plan(tmp_path, "", variant=resume, steps=3, changes=saving), tmp_path / "floor")
     assert (found.steps, found.changes["trainer.save_freq"]) == (4, "-1")
     assert found.changes["actor_rollout_ref.actor.optim.lr"] == "0.0"
+
+
+def test_a_run_says_where_it_is_before_its_first_step_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scaffold.verify.train.run.TELL_SECONDS", 0.4)
+    told: list[tuple[float, str]] = []
+    train(plan(tmp_path, "echo loading; sleep 3"), wait=lambda *word: told.append(word))
+    assert told[-1][1] == "loading"
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, SystemExit])
+def test_what_a_run_printed_is_kept_where_it_is_interrupted(tmp_path: Path, ending: type[BaseException]) -> None:
+    with scratch_folder("train", tmp_path) as scratch:
+        for name in ("lora", "lora-on"):
+            (scratch / "runs" / name / "try0" / "checkpoints").mkdir(parents=True)
+            (scratch / "runs" / name / "try0" / "log").write_text(name)
+        (scratch / "workshop").mkdir()
+        with pytest.raises(ending) as raised, level._logs_kept(scratch):
+            raise ending
+    assert {path.name: path.read_text() for path in scratch.glob("*.log")} == {
+        "lora-try0.log": "lora",
+        "lora-on-try0.log": "lora-on",
+    }
+    assert not [path for path in scratch.iterdir() if path.is_dir()]
+    if ending is KeyboardInterrupt:
+        assert str(scratch) in line("verify", raised.value)
 
 
 def test_run_leaves_no_process_behind(tmp_path: Path) -> None:
@@ -342,14 +383,26 @@ def test_overrides_of_a_variant_win(tmp_path: Path, name: str) -> None:
     json.dumps(given)
 
 
+def test_a_package_is_trained_by_the_algorithms_that_it_is_made_for(reference: Path) -> None:
+    package = open_package(reference)
+    with pytest.raises(ScaffoldError, match="not made for mix_grpo"):
+        level.wanted_variants(("mix_grpo",), package)
+    spec = {**package.spec, "recipe": {**package.spec["recipe"], "algorithms": ["flow_grpo", "mix_grpo"]}}
+    both = replace(package, spec=spec)
+    (found,) = level.wanted_variants(("mix_grpo",), both)
+    assert (found.algorithm, found.trainer) == ("mix_grpo", None)
+    names = [{v.algorithm for v in level.wanted_variants(("all",), given)} for given in (package, both)]
+    assert names == [{None}, {None, "flow_grpo", "mix_grpo"}]
+
+
 def test_a_package_of_full_parameters_has_one_variant(reference: Path) -> None:
     package = open_package(reference)
     full = replace(package, spec={**package.spec, "lora": {**package.spec["lora"], "rank": 0}})
     names = {given: [variant.name for variant in level.wanted_variants(given, full)] for given in ((), ("all",))}
     assert names == {(): ["full"], ("all",): ["full"]}
     assert [variant.name for variant in level.wanted_variants((), package)] == ["lora"]
-    with pytest.raises(ScaffoldError, match="trains full parameters, which is not a variant 'resume'"):
-        level.wanted_variants(("full", "resume"), full)
+    with pytest.raises(ScaffoldError, match="trains full parameters, which is not a variant 'kl'"):
+        level.wanted_variants(("full", "kl"), full)
 
 
 def test_what_the_trainer_merges_is_measured_against_a_run_without_updates(reference: Path) -> None:

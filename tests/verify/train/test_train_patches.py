@@ -207,3 +207,63 @@ def test_server_that_takes_no_refusal_ends_its_requests(tmp_path: Path) -> None:
     code += "ended = vLLMOmniHttpServer().abort_all_requests(False, reject_request=True)\n"
     code += "print(json.dumps({'ended': asyncio.run(ended)}))"
     assert started(tmp_path, code, OMNI_SCAFFOLD_TRAIN="patches") == {"ended": False}
+
+
+QUEUE = """
+import multiprocessing
+
+
+def read(handle, pipe):
+    from vllm.distributed.device_communicators import shm_broadcast
+
+    turns = []
+    shm_broadcast.sched_yield = lambda: turns.append(1)
+    queue = shm_broadcast.MessageQueue.create_from_handle(handle, 0)
+    pipe.send("ready")
+    queue.wait_until_ready()
+    got = []
+    while (message := queue.dequeue(timeout=60)) is not None:
+        got.append(message)
+    pipe.send((got, len(turns)))
+
+
+if __name__ == "__main__":
+    import json
+    import time
+
+    from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
+
+    context = multiprocessing.get_context("spawn")
+    queue = MessageQueue(n_reader=1, n_local_reader=1, local_reader_ranks=[0])
+    ours, theirs = context.Pipe()
+    reader = context.Process(target=read, args=(queue.export_handle(), theirs))
+    reader.start()
+    ours.recv()
+    queue.wait_until_ready()
+    for number in range(20):
+        queue.enqueue(number)
+        time.sleep(0.02)
+    queue.enqueue(None)
+    got, turns = ours.recv()
+    reader.join()
+    print(json.dumps({"got": got, "turns": turns}))
+"""
+
+
+@pytest.mark.rollout
+def test_a_reader_that_waits_leaves_the_processor_to_others_and_misses_nothing(tmp_path: Path) -> None:
+    environment = find_environment(TRAINED[0])
+    if not isinstance(environment, Environment):
+        pytest.skip(environment)
+    (tmp_path / "queue_of_two.py").write_text(QUEUE)
+    given = {
+        "PYTHONPATH": str(PATH),
+        "OMNI_SCAFFOLD_TRAIN": "patches",
+        "OMNI_SCAFFOLD_TRAIN_RUN": "ab12",
+        "OMNI_SCAFFOLD_ROLLOUT_ON_CPU": "1",
+        "VERL_PLATFORM": "cpu",
+        "HOME": str(tmp_path),
+    }
+    command = [str(environment.python), str(tmp_path / "queue_of_two.py")]
+    done = subprocess.run(command, env=given, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == {"got": list(range(20)), "turns": 0}

@@ -9,12 +9,12 @@
 #   DATA_DIR      folder with train.parquet and test.parquet (default $WORKSPACE/data/ocr/bagel)
 #   WORKSPACE     any writable folder (default $HOME)
 #   NUM_GPUS      GPUs of this machine (default 4); they have to divide the 256 images of an update
-#   CHECKPOINTED_LAYERS
-#                 layers that backward recomputes whole: True (default) is all 28, False none. Fewer is faster, and
-#                 each one less takes 4.4 GiB. On 4 GPUs 80 GiB bear 16, 96 GiB bear 13, 141 GiB bear 4, which leaves a
-#                 tenth of the card free; what a rollout engine keeps there has to be subtracted.
 #   OFFLOAD       True keeps parameters and optimizer on the CPU while the rollout runs (default False); that
 #                 makes room on the card and may take most of a step
+#
+# Gradient checkpointing recomputes all 28 layers. Fewer is faster, and each one less takes 4.4 GiB: set checkpointed_layers
+# of BagelForTraining in bagel_model.py. On 4 GPUs 80 GiB bear 16, 96 GiB bear 13, 141 GiB bear 4, which leaves a
+# tenth of the card free; what a rollout engine keeps there has to be subtracted.
 set -xeuo pipefail
 
 WORKSPACE=${WORKSPACE:-$HOME}
@@ -23,7 +23,6 @@ DATA_DIR=${DATA_DIR:-$WORKSPACE/data/ocr/bagel}
 DEPLOY_CONFIG=${DEPLOY_CONFIG:-"$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/bagel_deploy_config.yaml"}
 
 NUM_GPUS=${NUM_GPUS:-4}
-CHECKPOINTED_LAYERS=${CHECKPOINTED_LAYERS:-True}
 OFFLOAD=${OFFLOAD:-False}
 # GPUs that share one engine of the rollout.
 ROLLOUT_TP=1
@@ -51,13 +50,13 @@ model=(
     actor_rollout_ref.model.lora_alpha=128
     actor_rollout_ref.model.lora_dtype=float32
     actor_rollout_ref.model.target_modules='["q_proj_moe_gen", "k_proj_moe_gen", "v_proj_moe_gen", "o_proj_moe_gen", "mlp_moe_gen.gate_proj", "mlp_moe_gen.up_proj", "mlp_moe_gen.down_proj"]'
-    actor_rollout_ref.model.enable_gradient_checkpointing="$CHECKPOINTED_LAYERS"
 )
 
 actor=(
     actor_rollout_ref.actor.strategy=fsdp2
     actor_rollout_ref.actor.optim.lr=0.0001
     actor_rollout_ref.actor.optim.weight_decay=0.0001
+    actor_rollout_ref.actor.checkpoint.save_contents='["model", "optimizer", "extra"]'
     actor_rollout_ref.actor.ppo_mini_batch_size=16
     actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16
     actor_rollout_ref.actor.diffusion_loss.clip_ratio=1e-05
@@ -74,6 +73,7 @@ rollout=(
     actor_rollout_ref.rollout.tensor_model_parallel_size=$ROLLOUT_TP
     actor_rollout_ref.rollout.agent.num_workers=$((NUM_GPUS / ROLLOUT_TP))
     actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16
+    actor_rollout_ref.rollout.max_num_seqs=16
     actor_rollout_ref.rollout.load_format=safetensors
     actor_rollout_ref.rollout.layered_summon=True
     ++actor_rollout_ref.rollout.enable_prefix_caching=False
@@ -116,9 +116,17 @@ trainer=(
     trainer.total_training_steps=300
     trainer.save_freq=30
     trainer.test_freq=30
+    trainer.max_actor_ckpt_to_keep=2
+    trainer.validation_data_dir='checkpoints/${trainer.project_name}/${trainer.experiment_name}/validation'
     trainer.use_v1=False
     transfer_queue.enable='${trainer.use_v1}'
 )
 
+# Settings that cannot work, and a last save that is not whole, are told here; with LoRA a save then holds the adapter
+# alone, where VeRL can do that.
+saving=$(python3 verl_omni/pipelines/flow_grpo_runtime/before_start.py --side 16 --most 1024 --more-steps=-1 -- \
+    "${data[@]}" "${model[@]}" "${actor[@]}" "${rollout[@]}" "${reward[@]}" "${trainer[@]}" "$@")
+saving=${saving##*$'\n'} # its last line
+
 python3 -m verl_omni.trainer.main_diffusion_v1 \
-    "${data[@]}" "${model[@]}" "${actor[@]}" "${rollout[@]}" "${reward[@]}" "${trainer[@]}" "$@"
+    "${data[@]}" "${model[@]}" "${actor[@]}" "${rollout[@]}" "${reward[@]}" "${trainer[@]}" ${saving:+"$saving"} "$@"

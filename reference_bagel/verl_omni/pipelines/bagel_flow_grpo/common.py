@@ -28,8 +28,8 @@ from verl_omni.pipelines.flow_grpo_runtime.levels import schedule, setup_of
 # Rate of the schedule's time shift; BagelPipeline uses it whatever the checkpoint's configuration says.
 SCHEDULE_SHIFT = 3.0
 
-# Guidance of the recipe. The pipeline's own defaults differ, so the rollout adapter always passes these on; training
-# reads overrides from ``model_config.pipeline`` and rollout from ``extra_args``, under the same names.
+# Guidance of the recipe, on both sides. The pipeline's own defaults differ, so the rollout adapter always passes these
+# on. Of a launch script only names that VeRL-Omni's configuration of a pipeline has reach them, as ``true_cfg_scale``.
 CFG_DEFAULTS: dict[str, Any] = {
     "cfg_text_scale": 4.0,
     "cfg_img_scale": 1.0,

@@ -24,7 +24,8 @@ from vllm_omni.diffusion.models.bagel.pipeline_bagel import BagelPipeline
 from verl_omni.pipelines.flow_grpo_runtime import composed_rollout, results
 from verl_omni.pipelines.flow_grpo_runtime.composed_scheduler import ComposedScheduler
 from verl_omni.pipelines.flow_grpo_runtime.prompt_form import PromptForm
-from verl_omni.pipelines.flow_grpo_runtime.recording import StepOutput
+from verl_omni.pipelines.flow_grpo_runtime.request_batch import Replaced
+from verl_omni.pipelines.flow_grpo_runtime.steps import StepOutput
 from verl_omni.pipelines.model_base import VllmOmniPipelineBase
 
 from . import common
@@ -62,6 +63,7 @@ class _BagelSchedulerAdapter(ComposedScheduler):
 class BagelPipelineWithLogProb(composed_rollout.FoldingRollout, BagelPipeline):
     """``BagelPipeline`` that samples with the SDE scheduler and returns the trajectory of its window."""
 
+    supports_request_batch = True
     rollout_plan = composed_rollout.ComposedPlan(
         common=common,
         pipeline="BagelPipeline",
@@ -69,6 +71,11 @@ class BagelPipelineWithLogProb(composed_rollout.FoldingRollout, BagelPipeline):
         weights=WEIGHTS,
         result=results.enveloped,
         unused=tuple(prefix for prefix, _ in IGNORED_KEYS),
+        training=f"{__package__}.diffusers_training_adapter.BagelDiffusion",
+        replaced=(
+            Replaced(call="bagel.forward", like="x_t"),
+            Replaced(call="bagel.forward_cache_update_text", ids="packed_text_ids"),
+        ),
     )
 
     def __init__(self, *, od_config: OmniDiffusionConfig, prefix: str = ""):

@@ -16,4 +16,6 @@
 Packages beside this one import it. It registers nothing, and importing it imports none of its modules.
 """
 
-VERSION = 5
+VERSION = 12
+LOCAL = ""  # the name of a version with changes of your own, which omni-scaffold then leaves alone: "lab.1"
+__version__ = f"{VERSION}+{LOCAL}" if LOCAL else str(VERSION)

@@ -26,9 +26,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .composed_layers import sincos_table
+from .export import Piece
 from .lora_files import LoraFiles
 from .lora_linear import LoraLinear
 from .released import ReleasedWeights
+from .saved_config import refuse_sharded, released_texts
 
 
 class ComposedModule(LoraFiles):
@@ -75,7 +77,26 @@ class ComposedModule(LoraFiles):
         Raises:
             FileNotFoundError, KeyError, ValueError: the checkpoint does not fit; the message names the tensors.
         """
+        model, state = cls._unloaded(model_path)
+        model.load_state_dict(state, strict=True, assign=True)
+        return model.to(torch_dtype)
+
+    @classmethod
+    def over(cls, model_path: str, dtype: torch.dtype, device: torch.device) -> Any:
+        """The module without weights, for those of another; what no checkpoint has is computed, in ``dtype``."""
+        model, state = cls._unloaded(model_path)
+        for name in cls.weights.computed:
+            if name in state:
+                holder, _, leaf = name.rpartition(".")
+                value = nn.Parameter(state[name].to(device, dtype), requires_grad=False)
+                model.get_submodule(holder)._parameters[leaf] = value
+        return model.requires_grad_(False).eval()
+
+    @classmethod
+    def _unloaded(cls, model_path: str) -> tuple[Any, dict[str, Tensor]]:
+        """The module on the meta device, and the checkpoint's tensors for it."""
         config = cls.config_class.from_model_path(model_path)
+        config.note_release(cls, released_texts(cls.weights.place(model_path), every=False))
         state = cls.weights.open(model_path)
         if "embed_tokens.weight" in state:
             config.vocab_size = state["embed_tokens.weight"].shape[0]
@@ -86,8 +107,17 @@ class ComposedModule(LoraFiles):
         with torch.device("meta"):
             model = cast(Any, cls)(config)
         cls.weights.check(model.state_dict(), state, model_path)
-        model.load_state_dict(state, strict=True, assign=True)
-        return model.to(torch_dtype)
+        return model, state
+
+    @classmethod
+    def released_pieces(cls, model_path: str) -> dict[tuple[str, str], list[Piece]]:
+        """Which parameters, and which of their rows, each tensor of a release is made of, by its file and key."""
+        return cls.weights.pieces(model_path)
+
+    @classmethod
+    def unplaced_parameters(cls, model_path: str) -> set[str]:
+        """Names of parameters that a release has in another form; the rules lead each to its place."""
+        return set()
 
     @classmethod
     def _place_positions(cls, config: Any, state: dict[str, Tensor]) -> None:
@@ -123,13 +153,15 @@ class ComposedModule(LoraFiles):
     def save_pretrained(self: Any, save_directory: str, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write the configuration, and the weights under the checkpoint's own names.
 
-        Adapters are not part of it: the base weights are saved, as they are without any adapter.
+        Adapters are not part of it: the base weights are saved, as they are without any adapter, and a warning says so.
 
         Raises:
-            ValueError: something else than safetensors is asked for.
+            ValueError: something else than safetensors is asked for, or the module is sharded.
         """
         if not safe_serialization:
             raise ValueError(f"{type(self).__name__} saves safetensors only")
+        refuse_sharded(self)
+        self._warn_of_adapters()
         self._save_config(save_directory)
         base = (
             (name.replace(".base_layer.", "."), tensor)

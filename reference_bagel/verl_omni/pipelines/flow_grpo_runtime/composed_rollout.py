@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,11 +25,16 @@ import torch
 from torch import Tensor
 
 from .encoded import PromptRecorder
-from .engine_weights import SENT, lora_modules, lora_scaling, placeholder_adapter
+from .engine_views import EngineViews
+from .joint_forward import JointForward
+from .lora_updates import SENT, LoraFold, placeholder_adapter
 from .prompt_form import PromptForm, ensure_text
 from .references import ReferencePlan, ReferenceRecorder
 from .released import ReleasedWeights
+from .request_batch import Replaced, failed, roll_out_together
 from .stepped import SteppedPlan, SteppedRollout
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,8 @@ class ComposedPlan(SteppedPlan):
         token_pixels: side of the square that a latent stands for, where the pipeline makes images of few sizes alone.
         worker_extension: by which LoRA updates reach this adapter, where the engine does not bring them by itself.
         reference: where the image enters that requests bring; None where they bring none.
+        training: ``module.Class`` of the training adapter, by which several requests are made at once.
+        replaced: calls of the pipeline that then need not be made; without any, requests are made one by one.
     """
 
     pipeline: str = ""
@@ -64,6 +72,8 @@ class ComposedPlan(SteppedPlan):
     token_pixels: int = 0
     worker_extension: str = ""
     reference: ReferencePlan | None = None
+    training: str = ""
+    replaced: tuple[Replaced, ...] = ()
 
 
 class ComposedRollout(SteppedRollout):
@@ -75,24 +85,82 @@ class ComposedRollout(SteppedRollout):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._prompt = PromptRecorder(cast(Any, self), self.rollout_plan.pipeline)
+        plan = self.rollout_plan
+        self._prompt = PromptRecorder(cast(Any, self), plan.pipeline)
         self._reference: ReferenceRecorder | None = None  # made for the first request with an image
+        self._inputs: dict[str, Tensor] | None = None
+        self.asked_guidance: dict[str, Any] = {}
+        assert plan.weights is not None
+        self._views = EngineViews(cast(Any, self), plan.weights, plan.engine_prefix)
+        self._joint: JointForward | None = None
+        self.one_by_one = ""  # why requests of a batch are made so
 
     def forward(self, req: Any) -> Any:
-        """Generate one image; trajectory tensors have a leading batch dimension of 1.
+        """Make one request, or all of a batch; see :meth:`roll_out`.
+
+        Returns:
+            The result of one request; of several a list, in which an error stands at its own request.
+        """
+        requests = getattr(req, "requests", None) or ()
+        if len(requests) < 2:
+            return self.roll_out(req, req.sampling_params)
+        singles = [type(req)(requests=[request]) for request in requests]
+        joint = self._joint_forward()
+        if joint is None:
+            return [self._contained(single) for single in singles]
+        together = [single for single in singles if self._joins(single.sampling_params)]
+        results = iter(roll_out_together(self, together, joint))
+        return [next(results) if self._joins(single.sampling_params) else self._contained(single) for single in singles]
+
+    def _contained(self, single: Any) -> Any:
+        try:
+            return self.roll_out(single, single.sampling_params)
+        except Exception as error:
+            return failed(error)
+
+    def _joins(self, params: Any) -> bool:
+        """Whether a request can be made with others."""
+        return bool(params.height and params.width and getattr(params, "lora_request", None) is None)
+
+    def _joint_forward(self) -> JointForward | None:
+        """What makes several requests at once, with the engine's present weights; None where nothing can."""
+        plan, asked = self.rollout_plan, getattr(self.od_config, "additional_config", None) or {}
+        if not plan.replaced or not asked.get("two_streams", True) or self.one_by_one:
+            return None
+        if self._joint is None:
+            weight = next(cast(Any, self).parameters())
+            most = asked.get("images_per_pass")
+            self._joint = JointForward(
+                plan.training,
+                self.checkpoint_folder(),
+                self._views,
+                self.od_config.dtype or weight.dtype,
+                weight.device,
+                None if most is None else int(most),
+            )
+        try:
+            self._joint.bind()
+        except LookupError as error:
+            self.one_by_one = str(error)
+            logger.warning("requests of a batch are made one by one: %s", error)
+            return None
+        return self._joint
+
+    def roll_out(self, req: Any, params: Any) -> Any:
+        """Generate one image, asked for with ``params``; trajectory tensors have a leading batch dimension of 1.
 
         Raises:
             ValueError: the request asks for something that training does not reproduce.
             RuntimeError: the pipeline did not follow the training schedule, or LoRA was not folded.
         """
-        plan, params = self.rollout_plan, req.sampling_params
+        plan = self.rollout_plan
         ensure_text(plan.prompts, self, req, plan.pipeline)
         extra_args = self._extra_args(params)
-        self._set_guidance(params, extra_args)
+        self.asked_guidance = self._set_guidance(params, extra_args)
         for name, value in plan.pinned.items():
             if extra_args.setdefault(name, value) != value:
                 raise ValueError(f"training knows {name}={value!r} alone, the request has {extra_args[name]!r}")
-        steps = self._steps(params, extra_args)
+        steps = self._steps(params, extra_args, req.prompts[0])
         self.sde_scheduler.start(**steps)
         self.begin_inputs(req, steps["noise_level"] > 0.0)
         params.num_inference_steps = max(1, steps["num_inference_steps"] + plan.more_steps)
@@ -113,17 +181,31 @@ class ComposedRollout(SteppedRollout):
         """Start to keep what training needs beside the trajectory, of the prompt and of a reference image."""
         prompts = self.rollout_plan.prompts
         width = int(req.sampling_params.max_sequence_length or self.rollout_plan.common.MAX_PROMPT_LENGTH)
-        prompt, reference = req.prompts[0], self.rollout_plan.reference
-        self._prompt.begin(prompts.ids(self.tokenizer, prompt) if recorded else None, width)
-        brings = reference is not None and isinstance(prompt, dict) and bool(prompt.get("multi_modal_data"))
-        if brings and self._reference is None:
-            self._reference = ReferenceRecorder(cast(Any, self), cast(ReferencePlan, reference))
-        if self._reference is not None:
-            self._reference.begin(brings)
+        prompt, joint = req.prompts[0], self.sde_scheduler.joint is not None
+        ids = prompts.ids(self.tokenizer, prompt) if recorded or joint else None
+        self._prompt.begin(ids, width if recorded or ids is None else max(width, len(ids)))
+        self._inputs = None
+        brings = self.brings_image(prompt)
+        if brings or self._reference is not None:
+            self.reference_recorder().begin(brings)
+
+    def brings_image(self, prompt: Any) -> bool:
+        """Whether a request brings an image that is to be changed."""
+        brings = self.rollout_plan.reference is not None and isinstance(prompt, dict)
+        return brings and bool(prompt.get("multi_modal_data"))
+
+    def reference_recorder(self) -> ReferenceRecorder:
+        """Keeps what the pipeline makes of such an image."""
+        if self._reference is None:
+            self._reference = ReferenceRecorder(cast(Any, self), cast(ReferencePlan, self.rollout_plan.reference))
+        return self._reference
 
     def finish_inputs(self) -> dict[str, Tensor]:
         """What training needs beside the trajectory, by column, with a leading batch dimension of 1."""
-        return {**self._prompt.finish(), **(self._reference.finish() if self._reference is not None else {})}
+        if self._inputs is None:
+            reference = self._reference.finish() if self._reference is not None else {}
+            self._inputs = {**self._prompt.finish(), **reference}
+        return self._inputs
 
     def _check_size(self, params: Any, latents: Tensor | None) -> None:
         side = self.rollout_plan.token_pixels
@@ -147,7 +229,10 @@ class ComposedRollout(SteppedRollout):
         named, second = self._checkpoint_names(weights), self.rollout_plan.second_name
         if second:  # vllm loads an embedding that stands twice under its first name alone
             named = ((name.removeprefix(second), tensor) for name, tensor in named)
-        filled: set[str] = super().load_weights(named)  # type: ignore[misc]
+        if self._joint is not None:
+            self._joint.compared = False
+        with self._views.watched() as watched:
+            filled: set[str] = super().load_weights(watched(named))  # type: ignore[misc]
         return filled
 
     def _checkpoint_names(self, weights: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
@@ -184,13 +269,16 @@ class FoldingRollout(ComposedRollout):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._synced_sums: dict[str, tuple[torch.dtype, Tensor]] = {}
+        self._lora_fold = LoraFold(self._mapped_checkpoint, sent_name)
         self._lora_folded = False
 
-    def forward(self, req: Any) -> Any:
-        """Generate one image; see :meth:`ComposedRollout.forward`."""
-        self._require_folded(req.sampling_params)
-        return super().forward(req)
+    def roll_out(self, req: Any, params: Any) -> Any:
+        """Generate one image; see :meth:`ComposedRollout.roll_out`."""
+        self._require_folded(params)
+        return super().roll_out(req, params)
+
+    def _joins(self, params: Any) -> bool:
+        return bool(params.height and params.width)  # LoRA is in the weights
 
     def _require_folded(self, params: Any) -> None:
         extension = self.rollout_plan.worker_extension
@@ -201,8 +289,8 @@ class FoldingRollout(ComposedRollout):
             )
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Load the checkpoint's weights or the actor's, whose sums are kept to recognise a changed base by."""
-        return super().load_weights(self._noting(weights))
+        """Load the checkpoint's weights or the actor's, whose digests are kept to recognise a changed base by."""
+        return super().load_weights(self._lora_fold.noting(weights))
 
     def map_lora_update_to_engine(
         self, tensors: dict[str, Tensor], peft_config: dict[str, Any]
@@ -211,7 +299,7 @@ class FoldingRollout(ComposedRollout):
 
         The engine keeps the generation weights where its own adapter manager cannot wrap them, and drops an adapter
         that finds no module without a word. Each push is folded into the checkpoint's weights anew, so nothing adds
-        up; the weights are read from the mapped file and kept nowhere.
+        up; the weights are read from the mapped file, and only what a rule joins is kept.
 
         Args:
             tensors: ``transformer.<training name>.lora_A.weight`` and ``….lora_B.weight``.
@@ -225,46 +313,21 @@ class FoldingRollout(ComposedRollout):
             ValueError: the update is not plain LoRA, names a module that the checkpoint does not have, the actor's
                 base weights are not the checkpoint's, or the engine has no module to bind a placeholder to.
         """
-        scaling, modules = lora_scaling(peft_config), lora_modules(tensors)
-        assert self.rollout_plan.weights is not None
-        base = self.rollout_plan.weights.open(self.checkpoint_folder())
-        unknown = sorted(module for module in modules if sent_name(f"{module}.weight") not in base)
-        if unknown:
-            raise ValueError(f"LoRA on {unknown[0]!r}: the checkpoint has no weight of that name")
-        placeholder = self._placeholder_adapter(peft_config, int(peft_config["r"]))
         device = next(cast(Any, self).parameters()).device
-
-        def folded() -> Iterable[tuple[str, Tensor]]:
-            for module in sorted(modules):
-                name = sent_name(f"{module}.weight")
-                weight = base[name].to(device)
-                self._require_same(name, weight)
-                down, up = (tensors[f"{module}.lora_{side}.weight"].to(device).float() for side in "AB")
-                yield f"{SENT}{name}", weight.float().addmm(up, down, alpha=scaling)
-
-        if modules and not super().load_weights(folded()):
-            raise ValueError(f"the engine took none of the {len(modules)} weights that LoRA was folded into")
+        folded = self._lora_fold.folded(tensors, peft_config, lambda name: (device, torch.float32))
+        placeholder = self._placeholder_adapter(peft_config, int(peft_config["r"]))
+        if tensors and not super().load_weights(folded):
+            raise ValueError(f"the engine took none of the {len(tensors) // 2} weights that LoRA was folded into")
         self._lora_folded = True
         return placeholder
+
+    def _mapped_checkpoint(self) -> Mapping[str, Tensor]:
+        assert self.rollout_plan.weights is not None
+        return self.rollout_plan.weights.open(self.checkpoint_folder())
 
     def _placeholder_adapter(self, peft_config: dict[str, Any], rank: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         plan = self.rollout_plan
         return placeholder_adapter(cast(Any, self), peft_config, packed=plan.packed_lora, unused=plan.unused)
-
-    def _noting(self, weights: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Tensor]]:
-        for name, tensor in weights:
-            if name.startswith(SENT):
-                self._synced_sums[sent_name(name)] = tensor.dtype, tensor.sum(dtype=torch.float64)
-            yield name, tensor
-
-    def _require_same(self, name: str, weight: Tensor) -> None:
-        if name not in self._synced_sums:
-            return
-        dtype, synced = self._synced_sums[name]
-        if not torch.allclose(
-            weight.to(dtype).sum(dtype=torch.float64), synced.to(weight.device), rtol=1e-6, atol=1e-6
-        ):
-            raise ValueError(f"the actor's base weight {name!r} is not the checkpoint's to fold LoRA into")
 
 
 def sent_name(name: str) -> str:

@@ -15,12 +15,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .recording import RecordingScheduler, StepOutput
+from .steps import RecordingScheduler, StepOutput
 
 
 class ComposedScheduler(RecordingScheduler):
@@ -34,6 +35,8 @@ class ComposedScheduler(RecordingScheduler):
         parts: the pipeline counts noise levels in parts of so many.
         whole: it counts whole parts.
         ascending: it reports one less the noise level.
+        joint: makes the velocity ``(1, …)`` of a step from its latents ``(1, …)``, its noise level and the velocity of
+            the pipeline, in place of that one; None where the pipeline's is taken.
     """
 
     single = False
@@ -41,6 +44,7 @@ class ComposedScheduler(RecordingScheduler):
     parts = 1
     whole = False
     ascending = False
+    joint: Callable[[Tensor, float, Tensor], Tensor] | None = None
 
     def scale_of(self, tokens: int) -> float:
         """``scale``, of an image of so many latent tokens."""
@@ -75,12 +79,14 @@ class ComposedScheduler(RecordingScheduler):
             velocity: ``(1, …)`` or, where latents are single, ``(…)``, d x / d sigma in the pipeline's scale.
             level: noise level as the pipeline reports it; compared with the schedule at the end.
             sample: latents, shaped like the velocity.
-            generator: draws the noise in place of the trajectory's.
+            generator: draws the noise where the trajectory has no generator of its own.
         """
         scale, told = self.scale_of(sample.shape[-2]), torch.as_tensor(level, dtype=torch.float32) / self.parts
         velocity, sample = velocity.float() / scale, sample.float() / scale
         if self.single:
             velocity, sample = velocity[None], sample[None]
+        if self.joint is not None and len(self._sigmas) < len(self.inner.timesteps):
+            velocity = self.joint(sample, float(self.inner.timesteps[len(self._sigmas)]), velocity)
         prev_sample, log_prob = self.advance(velocity, 1 - told if self.ascending else told, sample, generator)
         if self.single:
             prev_sample, log_prob = prev_sample[0], None if log_prob is None else log_prob[0]

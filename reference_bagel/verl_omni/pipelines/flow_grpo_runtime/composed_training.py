@@ -28,24 +28,6 @@ class ComposedTraining(SteppedTraining):
     """Recomputes the rollout's log-probs with gradients; ``GUIDANCE`` of ``common`` says how branches are combined."""
 
     @classmethod
-    def build_module(cls, model_config: Any, torch_dtype: torch.dtype) -> torch.nn.Module:
-        """Load the training module, and let it recompute as many layers as the configuration says.
-
-        Raises:
-            ValueError: it says neither true nor false, nor a number of layers.
-        """
-        module: Any = super().build_module(model_config, torch_dtype)
-        # True is every layer; a number is that many of them, which VeRL-Omni hands on as it stands.
-        layers = getattr(model_config, "enable_gradient_checkpointing", True)
-        if not isinstance(layers, bool):
-            if not isinstance(layers, int) or layers < 0:
-                raise ValueError(
-                    f"enable_gradient_checkpointing={layers!r} is neither true, false nor a number of layers"
-                )
-            module.checkpointed_layers = layers
-        return module  # type: ignore[no-any-return]
-
-    @classmethod
     def set_timesteps(
         cls, scheduler: FlowMatchSDEDiscreteScheduler, model_config: Any, device: str | torch.device
     ) -> None:
@@ -68,8 +50,26 @@ class ComposedTraining(SteppedTraining):
         Returns:
             ``(log_prob, prev_sample_mean, std_dev_t, sqrt_dt)``; log_prob is ``(B,)`` float32.
         """
+        sigma = scheduler_inputs["all_timesteps"][:, step]
+        velocity = cls.guided_velocity(module, model_config, model_inputs, negative_model_inputs, sigma)
+        return cls._log_probs(scheduler, model_config, scheduler_inputs, step, velocity)
+
+    @classmethod
+    def guided_velocity(
+        cls,
+        module: torch.nn.Module,
+        model_config: Any,
+        model_inputs: dict[str, Any],
+        negative_model_inputs: dict[str, Any] | None,
+        sigma: torch.Tensor,
+    ) -> torch.Tensor:
+        """Velocity ``(B, N, C)`` float32 with guidance, at noise levels ``(B,)``.
+
+        Raises:
+            ValueError: guidance asks for the second branch, whose inputs are missing.
+        """
         guidance, rule = cls._guidance(model_config), cls.common.GUIDANCE
-        velocity = module(**model_inputs)[0].float()
+        velocity: torch.Tensor = module(**model_inputs)[0].float()
         if guidance[rule.text_scale] > 1.0:
             if negative_model_inputs is None:
                 raise ValueError(f"{rule.text_scale} is above 1, which needs negative_model_inputs")
@@ -78,9 +78,8 @@ class ComposedTraining(SteppedTraining):
             image_free = None
             if model_inputs.get("reference") is not None and guidance[rule.image_scale] > 1.0:
                 image_free = module(**{**model_inputs, "reference": None})[0].float()
-            sigma = scheduler_inputs["all_timesteps"][:, step]
             velocity = rule.combine(velocity, unconditional, sigma, guidance, image_free)
-        return cls._log_probs(scheduler, model_config, scheduler_inputs, step, velocity)
+        return velocity
 
 
 def latent_grid(config: Any, model_config: Any, latents: torch.Tensor, most: int | None = None) -> torch.Tensor:

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,8 @@ IDS, MASK = "encoded_prompt_ids", "encoded_prompt_mask"
 class PromptRecorder:
     """Keeps the ids that a pipeline embeds, so that training is given those that it really encoded.
 
+    Each thread has a request of its own.
+
     Args:
         pipeline: has the table of embeddings under the name ``embed_tokens``.
         name: of its class, for messages.
@@ -36,9 +39,7 @@ class PromptRecorder:
 
     def __init__(self, pipeline: torch.nn.Module, name: str) -> None:
         self.name = name
-        self._expected: list[int] | None = None
-        self._width = 0
-        self._embedded: list[torch.Tensor] = []
+        self._request = threading.local()
         tables = {module for path, module in pipeline.named_modules() if path.rpartition(".")[2] == "embed_tokens"}
         if not tables:
             raise RuntimeError(f"{name} has no module embed_tokens, by which a prompt enters")
@@ -57,11 +58,16 @@ class PromptRecorder:
         """
         if expected is not None and len(expected) > width:
             raise ValueError(f"{len(expected)} tokens of a prompt where max_sequence_length leaves room for {width}")
-        self._expected, self._width, self._embedded = expected, width, []
+        self._request.expected, self._request.width, self._request.embedded = expected, width, []
 
     def _keep(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if self._expected is not None and args:
-            self._embedded.append(args[0].detach().flatten().clone())
+        if args:
+            self.note(args[0])
+
+    def note(self, ids: torch.Tensor) -> None:
+        """Take these ids for embedded."""
+        if getattr(self._request, "expected", None) is not None:
+            self._request.embedded.append(ids.detach().flatten().clone())
 
     def finish(self) -> dict[str, torch.Tensor]:
         """Ids ``(1, width)`` int64 and their mask ``(1, width)`` bool, by column; nothing where none was expected.
@@ -71,17 +77,18 @@ class PromptRecorder:
         Raises:
             RuntimeError: the pipeline did not embed the expected ids, in one piece.
         """
-        if self._expected is None:
+        request = self._request
+        if getattr(request, "expected", None) is None:
             return {}
-        expected, self._expected = torch.tensor(self._expected, dtype=torch.long), None
-        if not any(_holds(embedded.cpu(), expected) for embedded in self._embedded):
+        expected, request.expected = torch.tensor(request.expected, dtype=torch.long), None
+        if not any(_holds(embedded.cpu(), expected) for embedded in request.embedded):
             raise RuntimeError(
                 f"{self.name} encoded another prompt than the {len(expected)} tokens that training would be given"
             )
-        behind = self._width - len(expected)
+        behind = request.width - len(expected)
         return {
             IDS: torch.nn.functional.pad(expected, (0, behind))[None],
-            MASK: torch.arange(self._width)[None] < len(expected),
+            MASK: torch.arange(request.width)[None] < len(expected),
         }
 
 

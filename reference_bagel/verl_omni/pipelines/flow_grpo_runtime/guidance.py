@@ -73,57 +73,6 @@ def settings_of(
     return resolve
 
 
-def guide_of(
-    combine: Callable[..., torch.Tensor] | None = None, *, others: tuple[int, int] = (1, 1), missing: str = ""
-) -> Callable[..., torch.Tensor]:
-    """What combines the branches of one step.
-
-    Args:
-        combine: of the conditional velocity, the other ones, the settings, the noise levels ``(B,)`` and the schedule;
-            None where there is one branch.
-        others: the fewest and the most other velocities; more than one come stacked in front.
-        missing: what is still to be written in its place.
-
-    Returns:
-        A function of the same five, of which the last two may be left out; it gives the conditional velocity where
-        there is no other, and raises ValueError where there are too many or too few.
-    """
-
-    def guide(
-        conditional: torch.Tensor,
-        unconditional: torch.Tensor | None,
-        guidance: Mapping[str, Any],
-        sigma: torch.Tensor | None = None,
-        schedule: Sequence[float] | None = None,
-    ) -> torch.Tensor:
-        if unconditional is None or (combine is None and not missing):
-            return conditional
-        if combine is None:
-            raise NotImplementedError(missing)
-        few, most = others
-        if most > 1 and not (few <= len(unconditional) <= most and unconditional.shape[1:] == conditional.shape):
-            raise ValueError(f"{few} to {most} other predictions are needed, got {tuple(unconditional.shape)}")
-        return combine(conditional, unconditional, guidance, sigma, schedule)
-
-    return guide
-
-
-def velocity_of(sign: int | None, missing: str = "") -> Callable[[torch.Tensor], torch.Tensor]:
-    """What makes the velocity d x / d sigma of a denoiser's output; sigma falls from 1 (noise) to 0.
-
-    Args:
-        sign: of the velocity in the output; None where that is still to be established.
-        missing: what is to be written then.
-    """
-
-    def to_velocity(output: torch.Tensor) -> torch.Tensor:
-        if sign is None:
-            raise NotImplementedError(missing)
-        return output if sign > 0 else -output
-
-    return to_velocity
-
-
 @dataclass(frozen=True)
 class PackedGuidance:
     """Classifier-free guidance of a pipeline that packs its branches, for each sample by itself.

@@ -18,9 +18,25 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import torch
+
+
+def carry_levels(scheduler: Any, levels: torch.Tensor, device: str | torch.device | None = None) -> None:
+    """Put noise levels that a rollout stepped with into ``scheduler``.
+
+    Args:
+        scheduler: a ``FlowMatchSDEDiscreteScheduler``.
+        levels: ``(S + 1,)`` float32, falling, the level behind the last step included.
+        device: of the scheduler's tensors.
+    """
+    scheduler.set_shift(1.0)
+    scheduler.sigmas = levels.to(device, torch.float32, copy=True)
+    scheduler.timesteps = scheduler.sigmas[:-1].clone()
+    scheduler.num_inference_steps = len(scheduler.timesteps)
+    scheduler._step_index = None
+    scheduler.set_begin_index(0)
 
 
 def put_levels(scheduler: Any, levels: Sequence[float], device: str | torch.device | None = None) -> list[float]:
@@ -43,7 +59,12 @@ def put_levels(scheduler: Any, levels: Sequence[float], device: str | torch.devi
 
 
 def pick_sde_window(
-    size: int | None, window_range: Sequence[int] | None, training_step: int | None
+    size: int | None,
+    window_range: Sequence[int] | None,
+    training_step: int | None,
+    *,
+    seed: int = 0,
+    every: int | None = None,
 ) -> tuple[int, int] | None:
     """Steps ``[begin, end)`` that get noise and a log-prob; None means all of them.
 
@@ -54,6 +75,9 @@ def pick_sde_window(
         size: number of steps in the window; None or 0 for no window.
         window_range: ``[low, high)`` in which the window lies; None puts it at the start.
         training_step: the trainer's ``global_steps``, which it sends with every training request.
+        seed: of the draw.
+        every: the window slides in place of being drawn, by its size each time so many training steps are done, until
+            it stands at the end of the range (progressive MixGRPO).
 
     Raises:
         ValueError: the range leaves a choice and the request does not say its step.
@@ -70,62 +94,39 @@ def pick_sde_window(
             "a request with noise has no global_steps, from which its SDE window is drawn; training requests have it,"
             " and validation is to run with val_kwargs.algo.noise_level=0.0"
         )
+    if every is not None:
+        begin = min(low + max(0, int(training_step)) // max(1, int(every)) * int(size), latest)
+        return begin, begin + int(size)
     # Of a seeded generator, random() alone is the same in every version of Python.
-    begin = low + int(random.Random(int(training_step)).random() * (latest - low + 1))
+    begin = low + int(random.Random(int(seed) + int(training_step)).random() * (latest - low + 1))
     return begin, begin + int(size)
 
 
-Levels = Callable[..., list[float]]
+Levels = Callable[[int], list[float]]
 
 
-@overload
-def schedule(levels: Levels) -> Levels: ...
-
-
-@overload
-def schedule(*, of_size: bool = False, of_checkpoint: bool = False) -> Callable[[Levels], Levels]: ...
-
-
-def schedule(levels: Levels | None = None, *, of_size: bool = False, of_checkpoint: bool = False) -> Any:
-    """Refuse to make a schedule of no step, or without what it follows.
+def schedule(levels: Levels) -> Levels:
+    """Refuse to make a schedule of no step.
 
     Levels are computed in float32 on the CPU, so that both sides have the same bits whatever their devices.
 
     Args:
-        levels: makes the noise levels of a number of steps, from 1 downwards, the terminal 0 left out; of the last two
-            sizes of the latents, where the shift follows them; and of the checkpoint's folder, where settings stand.
-        of_size: the sizes are needed.
-        of_checkpoint: the folder is needed.
-
-    Returns:
-        The same, which raises ValueError for less than one step and for what is missing; without ``levels`` a
-        decorator.
+        levels: makes the noise levels of a number of steps, from 1 downwards, the terminal 0 left out.
     """
-    if levels is None:
-        return functools.partial(schedule, of_size=of_size, of_checkpoint=of_checkpoint)
 
     @functools.wraps(levels)
-    def checked(
-        num_inference_steps: int, latent_size: Sequence[int] | None = None, model_path: str | None = None
-    ) -> list[float]:
+    def checked(num_inference_steps: int) -> list[float]:
         if num_inference_steps < 1:
             raise ValueError(f"num_inference_steps must be at least 1, got {num_inference_steps}")
-        if of_size and latent_size is None:
-            raise ValueError("the schedule follows the size of the latents: latent_size is needed")
-        if of_checkpoint and model_path is None:
-            raise ValueError("the schedule is read from the checkpoint: model_path is needed")
-        given = {"latent_size": latent_size, "model_path": model_path}
-        return levels(num_inference_steps, **{name: value for name, value in given.items() if value is not None})
+        return levels(num_inference_steps)
 
     return checked
 
 
-def setup_of(levels: Callable[..., list[float]]) -> Callable[..., list[float]]:
+def setup_of(levels: Levels) -> Callable[..., list[float]]:
     """What puts a schedule into a scheduler, and returns it; see :func:`put_levels`."""
 
-    def setup_sigmas(
-        scheduler: Any, num_inference_steps: int, device: str | torch.device | None = None, **settings: Any
-    ) -> list[float]:
-        return put_levels(scheduler, levels(num_inference_steps, **settings), device)
+    def setup_sigmas(scheduler: Any, num_inference_steps: int, device: str | torch.device | None = None) -> list[float]:
+        return put_levels(scheduler, levels(num_inference_steps), device)
 
     return setup_sigmas

@@ -15,12 +15,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
+
+logger = logging.getLogger(__name__)
 
 
 class LoraFiles:
@@ -66,6 +69,14 @@ class LoraFiles:
         own = get_peft_model_state_dict(self, adapter_name=adapter_name, save_embedding_layers=False)
         tensors = {f"base_model.model.{name}": matrix.detach().cpu().contiguous() for name, matrix in own.items()}
         save_file(tensors, os.path.join(save_directory, "adapter_model.safetensors"), metadata={"format": "pt"})
+
+    def _warn_of_adapters(self: Any) -> None:
+        """Say that what is saved has no adapter in it."""
+        if getattr(self, "peft_config", None):
+            logger.warning(
+                "save_pretrained writes the weights without the adapter: save_lora_adapter writes that, and"
+                " `omni-scaffold export` merges the one of a trainer's checkpoint"
+            )
 
 
 def endings_of(module: torch.nn.Module, names: set[str]) -> list[str]:

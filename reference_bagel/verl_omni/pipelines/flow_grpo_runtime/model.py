@@ -15,11 +15,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
-
-import torch
 
 # Log-probs leave the Gaussian's normaliser out, on both sides.
 INCLUDE_LOGPROB_NORMALIZER = False
@@ -29,11 +27,6 @@ def other_names(common: Any) -> Mapping[str, tuple[str, ...]]:
     """Names that are asked next, in order, where a setting of guidance is not given under its own."""
     found: Mapping[str, tuple[str, ...]] = getattr(common, "CFG_OTHER_NAMES", {})
     return found
-
-
-def needs_size(common: Any) -> bool:
-    """Whether the noise levels follow the size of the latents."""
-    return bool(getattr(common, "LEVELS_NEED_SIZE", False))
 
 
 @dataclass(frozen=True)
@@ -48,6 +41,7 @@ class CallPlan:
         stacked: samples of a micro-batch share a call where the arguments of each have the same shapes.
         padded: shorter texts are padded to that, behind their mask.
         others: the fewest and the most predictions that guidance combines with the conditional one.
+        left_out: arguments of the engine's class that training's does without, and the prediction does not hang on.
     """
 
     method: str = "forward"
@@ -56,6 +50,7 @@ class CallPlan:
     stacked: bool = False
     padded: bool = False
     others: tuple[int, int] = (1, 1)
+    left_out: tuple[str, ...] = ()
 
 
 class Common(Protocol):
@@ -64,28 +59,5 @@ class Common(Protocol):
     CFG_DEFAULTS: Mapping[str, Any]
     CALLS: CallPlan
 
-    def setup_sigmas(
-        self,
-        scheduler: Any,
-        num_inference_steps: int,
-        device: str | torch.device | None = None,
-        latent_size: Sequence[int] | None = None,
-        model_path: str | None = None,
-    ) -> list[float]:
-        """Put the schedule into ``scheduler`` and return it."""
-
     def resolve_guidance(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """Fill in the defaults of guidance."""
-
-    def guide(
-        self,
-        conditional: torch.Tensor,
-        unconditional: torch.Tensor | None,
-        guidance: Mapping[str, Any],
-        sigma: torch.Tensor | None = None,
-        schedule: Sequence[float] | None = None,
-    ) -> torch.Tensor:
-        """Combine the branches of one step."""
-
-    def to_velocity(self, output: torch.Tensor) -> torch.Tensor:
-        """The velocity d x / d sigma that the denoiser's output stands for."""

@@ -20,6 +20,7 @@ before it.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -82,7 +83,7 @@ class ReferencePlan:
 
 
 class ReferenceRecorder:
-    """Keeps what a pipeline makes of a reference image, where it enters what is trained.
+    """Keeps what a pipeline makes of a reference image, where it enters what is trained; each thread has a request.
 
     Before the loop the decoder fills its cache: with the image's latents, with its features, then with text. No encoder
     is trained, so what came out of them, random samples included, is all that training has to know.
@@ -97,10 +98,7 @@ class ReferenceRecorder:
 
     def __init__(self, pipeline: torch.nn.Module, plan: ReferencePlan) -> None:
         self._plan = plan
-        self._active = False
-        self._latents: list[Tensor] = []
-        self._positions: list[Tensor] = []
-        self._parts: list[Tensor] = []
+        self._request = threading.local()
         modules = dict(pipeline.named_modules(remove_duplicate=False))
         decoder = modules.get(plan.decoder)
         projection, table = (
@@ -110,17 +108,21 @@ class ReferenceRecorder:
         if decoder is None or projection is None or table is None:
             raise RuntimeError(f"{plan.pipeline} has not the modules that a reference image enters by")
         decoder.register_forward_pre_hook(self._of_decoder, with_kwargs=True)
-        projection.register_forward_pre_hook(lambda _, args: self._keep(self._latents, args))
-        table.register_forward_pre_hook(lambda _, args: self._keep(self._positions, args))
+        projection.register_forward_pre_hook(lambda _, args: self._keep("latents", args))
+        table.register_forward_pre_hook(lambda _, args: self._keep("positions", args))
 
     def begin(self, active: bool) -> None:
         """Start a request, with or without an image."""
-        self._active = active
-        self._latents, self._positions, self._parts = [], [], []
+        request = self._request
+        request.active, request.latents, request.positions, request.parts = active, [], [], []
 
-    def _keep(self, kept: list[Tensor], args: tuple[Any, ...]) -> None:
+    @property
+    def _active(self) -> bool:
+        return bool(getattr(self._request, "active", False))
+
+    def _keep(self, name: str, args: tuple[Any, ...]) -> None:
         # The first call is that for the reference; those of the loop come behind.
-        if self._active and not kept:
+        if self._active and not (kept := getattr(self._request, name)):
             kept.append(args[0].detach().clone())
 
     def _of_decoder(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -128,9 +130,10 @@ class ReferenceRecorder:
         part = kwargs.get(plan.sequence)
         if not self._active or part is None or not kwargs.get(plan.cached):
             return
-        if bool((kwargs[plan.positions] != len(self._parts)).any()):
+        parts = self._request.parts
+        if bool((kwargs[plan.positions] != len(parts)).any()):
             raise RuntimeError(f"{plan.pipeline} puts its reference image at other positions than training does")
-        self._parts.append(part.detach().clone())
+        parts.append(part.detach().clone())
 
     def finish(self) -> dict[str, Tensor]:
         """What training needs, by column, with a leading batch dimension of 1, on the CPU; nothing without an image.
@@ -142,18 +145,19 @@ class ReferenceRecorder:
             ValueError: there is no room for them.
             RuntimeError: the pipeline did something else with the image than training would.
         """
-        active, self._active, plan = self._active, False, self._plan
+        active, plan, request = self._active, self._plan, self._request
+        request.active = False
         if not active:
             return {}
-        if [len(found) for found in (self._latents, self._positions, self._parts)] != [1, 1, 2]:
+        if [len(found) for found in (request.latents, request.positions, request.parts)] != [1, 1, 2]:
             raise RuntimeError(
-                f"{plan.pipeline} filled its cache with {len(self._parts)} parts of the reference image, training"
+                f"{plan.pipeline} filled its cache with {len(request.parts)} parts of the reference image, training"
                 " knows two: latents and features"
             )
-        latents, positions, features = self._latents[0], self._positions[0], self._parts[1]
-        if len(self._parts[0]) != len(latents) + plan.markers or len(positions) != len(latents):
+        latents, positions, features = request.latents[0], request.positions[0], request.parts[1]
+        if len(request.parts[0]) != len(latents) + plan.markers or len(positions) != len(latents):
             raise RuntimeError(
-                f"{plan.pipeline} made {len(latents)} latents of the reference image and {len(self._parts[0])} tokens"
+                f"{plan.pipeline} made {len(latents)} latents of the reference image and {len(request.parts[0])} tokens"
             )
         features = features[plan.before : len(features) - (plan.markers - plan.before)]
         lengths = len(latents), len(features)

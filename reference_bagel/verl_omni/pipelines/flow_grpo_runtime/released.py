@@ -27,6 +27,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from .export import Piece
+
 Pairs = tuple[tuple[str, str], ...]
 
 
@@ -218,6 +220,43 @@ class ReleasedWeights:
         for target, parts in joins.items():
             state[target] = self._joined(target, parts)
         return state
+
+    def pieces(self, model_path: str) -> dict[tuple[str, str], list[Piece]]:
+        """Which parameters, and which of their parts, each tensor of a checkpoint is made of.
+
+        Returns:
+            By file, from ``model_path``, and key; what is dropped is left out.
+
+        Raises:
+            FileNotFoundError, KeyError, ValueError: as :meth:`open`.
+        """
+        place = self.place(model_path)
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.open(model_path).items()}
+        found: dict[tuple[str, str], list[Piece]] = {}
+        for name in self._weight_files(place):
+            path = os.path.join(place, name)
+            with safe_open(path, framework="pt", device="cpu") as file:
+                keys = list(file.keys())
+            for key in keys:
+                rule, part, targets = self.rule_of(key)
+                axis = rule.axis
+                if rule.op == "rename":
+                    group = [Piece(targets[0])]
+                elif rule.op == "split":
+                    lengths = [shapes[target][axis] for target in targets]
+                    group = [
+                        Piece(t, axis, 0, n, sum(lengths[:i]))
+                        for i, (t, n) in enumerate(zip(targets, lengths, strict=True))
+                    ]
+                elif rule.op == "join":
+                    count = len(rule.sources)
+                    whole = shapes[targets[0]][axis]
+                    lengths = list(rule.lengths or (whole // count,) * count)
+                    group = [Piece(targets[0], axis, sum(lengths[:part]), lengths[part], 0)]
+                else:
+                    continue
+                found[os.path.relpath(path, model_path), key] = group
+        return found
 
     def _weight_files(self, model_path: str) -> tuple[str, ...]:
         """Names of the files with weights: those of the index, where there is one; what was saved is one file."""

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
+
+from .saved_config import FILE, config_values, write_config
 
 MARK = "_training_config"
 
@@ -51,18 +53,40 @@ class SavedSizes:
         """Side, in pixels, of the image square that one latent token stands for."""
         return self.latent_patch_size * self.vae_downsample
 
-    def save_pretrained(self: Any, save_directory: str) -> None:
-        """Write ``config.json``; ``from_model_path`` reads it back to the same values."""
-        os.makedirs(save_directory, exist_ok=True)
-        with open(os.path.join(save_directory, "config.json"), "w", encoding="utf-8") as file:
-            json.dump({MARK: type(self).__name__, **asdict(self)}, file, indent=2, sort_keys=True)
+    def note_release(self, module: type, texts: Mapping[str, str]) -> None:
+        """Keep what is saved beside the sizes.
+
+        Args:
+            module: class of the training module.
+            texts: the released configuration files by path.
+        """
+        self.__dict__["_named"] = config_values(module, None, {}, "")
+        # Not an index: save_pretrained of the module writes one file with all weights.
+        self.__dict__["_texts"] = {path: text for path, text in texts.items() if not path.endswith("index.json")}
+
+    def to_dict(self: Any) -> dict[str, Any]:
+        """The values of ``config.json``: the released ones, and the sizes in a section of their own."""
+        texts = getattr(self, "_texts", {})
+        released = json.loads(texts.get(FILE, "{}"))
+        return {**getattr(self, "_named", {}), **released, MARK: {"class": type(self).__name__, **asdict(self)}}
+
+    def save_pretrained(self: Any, save_directory: str, **kwargs: Any) -> None:
+        """Write ``config.json`` and the other released files; ``from_model_path`` reads them back to the same values.
+
+        Args:
+            save_directory: takes the files.
+            kwargs: not used.
+        """
+        texts = {path: text for path, text in getattr(self, "_texts", {}).items() if path != FILE}
+        write_config(save_directory, texts, self.to_dict())
 
     @classmethod
     def saved(cls, root: dict[str, Any]) -> Self | None:
         """What :meth:`save_pretrained` wrote; None where ``root`` is a released configuration."""
-        if root.get(MARK) != cls.__name__:
+        sizes = root.get(MARK)
+        if not isinstance(sizes, dict) or sizes.get("class") != cls.__name__:
             return None
-        values = {field.name: root[field.name] for field in fields(cls)}  # type: ignore[arg-type]
+        values = {field.name: sizes[field.name] for field in fields(cls)}  # type: ignore[arg-type]
         return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 

@@ -24,7 +24,7 @@ import torch
 from .guidance import setting_names
 from .levels import pick_sde_window
 from .model import Common, other_names
-from .recording import Trajectory
+from .steps import Trajectory
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,19 @@ class SteppedRollout:
         found: dict[str, Any] = params.extra_args
         return found
 
-    def _steps(self, params: Any, extra_args: dict[str, Any]) -> dict[str, Any]:
-        """Arguments of :meth:`RecordingScheduler.start`."""
+    def _steps(self, params: Any, extra_args: dict[str, Any], prompt: Any) -> dict[str, Any]:
+        """Arguments of :meth:`RecordingScheduler.start`; ``prompt`` is the request's."""
         # No noise is how validation and the engine's warm-up are told from training: no window, no trajectory.
         noise_level = float(extra_args.get("noise_level", 0.0))
         window = None
         if noise_level > 0.0:
+            slides = extra_args.get("sample_strategy") == "progressive"
             window = pick_sde_window(
-                extra_args.get("sde_window_size"), extra_args.get("sde_window_range"), extra_args.get("global_steps")
+                extra_args.get("sde_window_size"),
+                extra_args.get("sde_window_range"),
+                extra_args.get("global_steps"),
+                seed=int(extra_args.get("sde_window_seed") or 0),
+                every=int(extra_args.get("iters_per_group") or 1) if slides else None,
             )
         if self.rollout_plan.default_seed is not None and params.seed is None:
             # The pipeline would give every request the same noise, that of its default seed.
@@ -89,6 +94,7 @@ class SteppedRollout:
             "record_log_probs": bool(extra_args.get("logprobs", True)),
             # Not the request's own generator: seeded like the initial latents, it would repeat them as noise.
             "generator": extra_args.get("generator"),
+            "seed": params.seed,
         }
 
     def _set_guidance(self, params: Any, extra_args: dict[str, Any]) -> dict[str, Any]:

@@ -59,14 +59,24 @@ class SteppedTraining(DiffusionModelBase):
             NotImplementedError: LoRA is asked for, and cannot reach the rollout.
             RuntimeError: the installed peft is too new for LoRA.
         """
+        cls.require_lora(model_config)
+        logger.info("Loading %s from %s", cls.module_class.__name__, model_config.local_path)
+        module: torch.nn.Module = cls.module_class.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)
+        return module
+
+    @classmethod
+    def require_lora(cls, model_config: Any) -> None:
+        """Check that LoRA, where it is asked for, reaches the rollout.
+
+        Raises:
+            NotImplementedError: it does not.
+            RuntimeError: the installed peft is too new for it.
+        """
         if getattr(model_config, "lora_rank", 0):
             merged = cls.lora_merged and bool(model_config.lora.get("merge"))
             if cls.lora_refused is not None and not merged:
                 raise NotImplementedError(cls.lora_refused)
             _require_peft(cls.peft_below)
-        logger.info("Loading %s from %s", cls.module_class.__name__, model_config.local_path)
-        module: torch.nn.Module = cls.module_class.from_pretrained(model_config.local_path, torch_dtype=torch_dtype)
-        return module
 
     @classmethod
     def configure_trainable_params(cls, module: torch.nn.Module, model_config: Any) -> None:

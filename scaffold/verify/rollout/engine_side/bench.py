@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 
 from scaffold.verify.declared import Declared
-from scaffold.verify.rollout.check import LOG_PROB, Check, Measurement, NotApplicable
+from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 from scaffold.verify.rollout.engine_side import precision, real_library, recorder, settings, sizes, sources
 from scaffold.verify.rollout.engine_side.comparison import Comparison, compare, join
 from scaffold.verify.rollout.engine_side.data_script import rows_of
@@ -38,7 +39,7 @@ class EngineUnderTest:
         self.task = task
         settings.before_imports()
         # Before anything of verl_omni is imported, which may import a package of the same name.
-        sources.install_package(Path(task.root), task.package)
+        sources.install_package(Path(task.root), task.package, None if task.runtime is None else Path(task.runtime))
         if task.library is not None:
             real_library.install(Path(task.library))
         else:
@@ -93,6 +94,17 @@ class EngineUnderTest:
         sizes.allow(self.adapters, task.facts.get("sizes"), [(side, side), (side, longer), (longer, side)])
         self.table = None if declared is None else Declared.of(declared)
         self._first: list[Trajectory] | None = None
+        if ported.get("loaded") and task.facts["guidance"]["scale"] is not None:
+            self._find_negatives()
+
+    def _find_negatives(self) -> None:
+        """Send negative prompts where guidance acts on requests alone that bring one."""
+        for negatives in (False, True):
+            self.prompts = replace(self.prompts, negatives=negatives)
+            ends = [self.roll_out(recipe, self.texts[:1])[0].latents[-1] for recipe in (self.recipe, self.unguided)]
+            if not torch.equal(*ends):
+                return
+        self.prompts = replace(self.prompts, negatives=False)
 
     @property
     def first(self) -> list[Trajectory]:
@@ -124,7 +136,7 @@ class EngineUnderTest:
         seed: int = 7,
     ) -> list[Trajectory]:
         """Generate one sample a text; ``native`` sends the data set's ids in place of the chat form."""
-        # The noise of the steps comes from the global generator, that of the initial latents from the request's seed.
+        # For packages whose noise takes no seed of the request, as the initial latents do.
         torch.manual_seed(seed + NOISE)
         samples = []
         for index, text in enumerate(self.texts if texts is None else texts):
@@ -214,7 +226,7 @@ class EngineUnderTest:
             told = found.problem
         else:
             told = f"largest difference of {len(found.steps)} log-probs, at {found.where}"
-            if not found.log_prob <= LOG_PROB:
+            if not found.log_prob <= (log_prob.limit or math.inf):
                 told = f"{found.misfit or self.cause or 'no single cause was found'}; {told}"
         if found.velocity is None:
             second = Measurement(velocity.id, None, "no velocity of a side was seen at its SDE step", skipped=True)

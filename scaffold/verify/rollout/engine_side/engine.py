@@ -8,8 +8,9 @@ import dataclasses
 import functools
 import importlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -178,12 +179,30 @@ class Engine:
         ]
         found.velocities = [None if step is None else step.velocity for step in steps]
         found.sigmas = [None if step is None else step.sigma for step in steps]
+        found.means = [None if step is None else step.mean for step in steps]
         found.walked = len(taken)
         found.shift = shifts[-1] if shifts else None
         return found
 
     def answer(self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False) -> Any:
         """Run one request and return the engine's output unchanged."""
+        return self.worker.execute_model(self._request(request_ids, sampling, lora), self.config)
+
+    @property
+    def batches(self) -> bool:
+        """Whether the engine would hand several requests to the adapter at once."""
+        return bool(getattr(type(self.pipeline), "supports_request_batch", False))
+
+    def together(self, asked: Sequence[tuple[list[int], dict[str, Any]]], lora: bool = False) -> list[Any]:
+        """Run requests in one batch, as the engine's scheduler hands them on; the outputs in order."""
+        interface: Any = importlib.import_module("vllm_omni.diffusion.sched.interface")
+        requests = [self._request(ids, sampling, lora) for ids, sampling in asked]
+        new = [interface.NewRequestData(request_id=request.request_id, req=request) for request in requests]
+        found = self.worker.execute_model_batch(SimpleNamespace(scheduled_new_reqs=new), self.config)
+        results = {output.request_id: output.result for output in found.runner_outputs}
+        return [results[request.request_id] for request in requests]
+
+    def _request(self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False) -> Any:
         inputs: Any = importlib.import_module("vllm_omni.inputs.data")
         requests: Any = importlib.import_module("vllm_omni.diffusion.request")
         params_class = inputs.OmniDiffusionSamplingParams
@@ -191,7 +210,10 @@ class Engine:
             sampling = {**sampling, **self.stage_inputs.sampling(request_ids)}
         declared = {entry.name for entry in dataclasses.fields(params_class)}
         known = {name: value for name, value in sampling.items() if name in declared}
-        known["extra_args"] = {name: value for name, value in sampling.items() if name not in declared}
+        # The generator of a step's noise has the name of another one that the engine declares.
+        own = {name: value for name, value in sampling.items() if name not in declared or name == "generator"}
+        known["extra_args"] = own
+        known.pop("generator", None)
         if lora:
             known["lora_request"] = self.transport.lora_request()
         prompt: dict[str, Any] = {"prompt_token_ids": list(request_ids)}
@@ -211,7 +233,7 @@ class Engine:
         )
         if self.prepare is not None:
             request = self.prepare(request)
-        return self.worker.execute_model(request, self.config)
+        return request
 
     def warm_up(self, height: int, width: int, num_frames: int | None) -> Any:
         """Run the engine's warm-up request; return its output, or None.

@@ -34,7 +34,10 @@ def main(path: Path) -> int:
                 bench = EngineUnderTest(task)
         except Exception as error:
             traceback.print_exc()
-            print(describe_error(error, str(Path(task.root, "verl_omni")), *_pipeline_folder(task)), file=sys.stderr)
+            print(
+                describe_error(error, str(Path(task.root, *task.package.split(".")).parent), *_pipeline_folder(task)),
+                file=sys.stderr,
+            )
             return 1
         _write(results, "started", {"versions": versions()})
         if task.recording is not None:

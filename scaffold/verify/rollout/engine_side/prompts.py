@@ -14,6 +14,7 @@ TEXTS = (
 )
 # The same for a package whose tiny checkpoint may fill every prompt to one short length.
 SHORT_TEXTS = ("a red fox at dawn", "an old sailor and three bottles", "two cats")
+NEGATIVE = "blurred, a photograph of nothing"  # of every request that is to have one
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class PromptForm:
         chat_template: whether the ids of a chat are taken as they are.
         around: texts that are encoded as one with the prompt between them, in place of single tokens.
         rows: what the package's own data script writes of a text; it goes before all else.
+        negatives: whether requests are to have a negative prompt where no data script says any.
     """
 
     tokenizer: Any
@@ -37,12 +39,13 @@ class PromptForm:
     chat_template: bool
     around: tuple[str, str] | None = None
     rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    negatives: bool = False
 
     def negative(self, text: str) -> list[int] | None:
-        """Ids of the negative prompt, one for each text; None where the data script writes none."""
+        """Ids of the negative prompt, one for each text; None where requests have none."""
         found = self.rows.get(text, {}).get("negative_prompt")
         if found is None:
-            return None
+            return self.chat(NEGATIVE) if self.negatives else None
         turns = [dict(turn) for turn in found]
         words = "blurred " * list(self.rows).index(text)  # requests of one batch may have others
         return self._rendered([*turns[:-1], {**turns[-1], "content": f"{words}{turns[-1]['content']}"}])

@@ -26,7 +26,6 @@ WRITING = "verl_omni.agent_loop.diffusion_agent_loop_tq"
 READER = "verl_omni/trainer/diffusion/v1/tq_utils.py"
 QUEUED = "TRANSFER_QUEUE_ENABLE"  # what verl-omni sets there
 PROMPT_LENGTH = 256  # of the agent loop's padded ids, which are not what a package should train on
-EMBEDDED = 512  # tokens that the agent loop pads embeddings to
 
 
 def require(library: str | None, file: str) -> Path:
@@ -50,26 +49,30 @@ def under_queue() -> AbstractContextManager[Any]:
     return with_entries(os.environ, {QUEUED: "1"})
 
 
-def batch_of(samples: Sequence[Trajectory], column: str) -> Any:
-    """The micro-batch that v0's agent loop concatenates; the data set's ``column`` of ids is in it."""
-    worker = _worker(importlib.import_module(BATCHING).DiffusionAgentLoopWorker)
+def batch_of(samples: Sequence[Trajectory], column: str, width: int) -> Any:
+    """The micro-batch that v0's agent loop concatenates, embeddings padded to ``width`` tokens.
+
+    The data set's ``column`` of ids is in it.
+    """
+    worker = _worker(importlib.import_module(BATCHING).DiffusionAgentLoopWorker, samples, width)
     ids = np.empty(len(samples), dtype=object)
     ids[:] = [np.asarray(sample.token_ids) for sample in samples]
     data = worker._postprocess([_padded(worker, sample) for sample in samples], input_non_tensor_batch={column: ids})
     return data.to_tensordict()
 
 
-def rows_of(samples: Sequence[Trajectory], checkout: Path, steps: Sequence[int]) -> Any:
+def rows_of(samples: Sequence[Trajectory], checkout: Path, steps: Sequence[int], width: int) -> Any:
     """The micro-batch that v1's trainer reads from the rows that its agent loop writes.
 
     Args:
         samples: one a row.
         checkout: of the real verl-omni.
         steps: the training step in which each was rolled out.
+        width: tokens that embeddings are padded to.
     """
     writing: Any = importlib.import_module(WRITING)
     remote = writing.DiffusionAgentLoopWorkerTQ
-    worker = _worker(getattr(getattr(remote, "__ray_metadata__", None), "modified_class", remote))
+    worker = _worker(getattr(getattr(remote, "__ray_metadata__", None), "modified_class", remote), samples, width)
     reading, queue = _module(checkout / READER), _Queue()
     columns = {"data_source": "data", "reward_model": {}, "extra_info": {}, "raw_prompt": []}
     with with_attribute(writing, "tq", queue), with_attribute(reading, "tq", queue):
@@ -128,14 +131,18 @@ class _Padding:
         }
 
 
-def _worker(kind: Any) -> Any:
-    """A worker of the agent loop with what it needs to pack a result; it has no server and no reward."""
+def _worker(kind: Any, samples: Sequence[Trajectory], width: int) -> Any:
+    """A worker of the agent loop with what it needs to pack a result; it has no server and no reward.
+
+    A tiny checkpoint's tokenizer may make more tokens of a prompt than the released one, which ``width`` is for.
+    """
+    embedded = [len(rows) for sample in samples if (rows := sample.extra.get("prompt_embeds")) is not None]
 
     async def unscored(*_: Any, **__: Any) -> None:
         return None
 
     worker = object.__new__(kind)
-    worker.tokenizer, worker.max_prompt_embed_length = _Padding(), EMBEDDED
+    worker.tokenizer, worker.max_prompt_embed_length = _Padding(), max([width, *embedded])
     worker.rollout_config = SimpleNamespace(prompt_length=PROMPT_LENGTH)
     worker._compute_score = unscored
     return worker

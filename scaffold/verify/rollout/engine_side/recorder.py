@@ -21,7 +21,8 @@ SAME_SIGMA = 1e-5
 class StepTaken:
     """One step: from the noise level ``sigma``, told as the timestep ``time``, to ``following``.
 
-    Tensors are float32 copies ``(B, …)``; ``asked`` are the other arguments, ``given`` the next sample to score.
+    Tensors are float32 copies ``(B, …)``; ``asked`` are the other arguments, ``given`` the next sample to score, and
+    ``mean`` that of the step.
     """
 
     sigma: float
@@ -32,6 +33,7 @@ class StepTaken:
     result: torch.Tensor
     asked: dict[str, Any] = field(default_factory=dict)
     given: torch.Tensor | None = None
+    mean: torch.Tensor | None = None
 
 
 @contextlib.contextmanager
@@ -61,7 +63,8 @@ def steps() -> Iterator[list[StepTaken]]:
         after = bound.arguments.get("prev_sample")
         after = after.detach().float().clone() if isinstance(after, torch.Tensor) else None
         found = original(self, sample, model_output, timestep, *args, **kwargs)
-        taken.append(StepTaken(*levels, *given, found[0].detach().float().clone(), asked, after))
+        mean = found[2].detach().float().clone() if len(found) > 2 and isinstance(found[2], torch.Tensor) else None
+        taken.append(StepTaken(*levels, *given, found[0].detach().float().clone(), asked, after, mean))
         return found
 
     with with_attribute(Scheduler, "sample_previous_step", recording):

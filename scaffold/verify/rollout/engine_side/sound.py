@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from scaffold.files.below import is_below
 from scaffold.files.reading import read_bytes
 
 
@@ -30,8 +32,12 @@ class Separator:
         """Copy a sound to where its stem is looked for; returns the name of the file there."""
         source = Path(audio_file)
         name = f"{source.stem}_({self.stem}){source.suffix}"
+        place, sound = self.output_dir / name, read_bytes(source)
+        mine = any(is_below(folder, place.absolute()) for folder in (Path.cwd(), Path(tempfile.gettempdir())))
+        if not mine and (place.is_symlink() or (place.exists() and read_bytes(place) != sound)):
+            raise FileExistsError(f"{place} is there already, and is not this run's")
         self.output_dir.mkdir(parents=True, exist_ok=True)
-        (self.output_dir / name).write_bytes(read_bytes(source))
+        place.write_bytes(sound)
         return [name]
 
 

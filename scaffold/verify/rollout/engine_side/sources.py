@@ -7,22 +7,28 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from scaffold.algorithms import FLOW_GRPO
 
 MODELS = "vllm_omni.diffusion.models."
 RUNTIME = "flow_grpo_runtime"
 KIT_PACKAGES = ("verl", "verl_omni", "omni_scaffold_kit")
 # What a rollout adapter inherits from beside a pipeline, which may lie in a package of its own.
-_NO_PIPELINES = frozenset({"verl_omni", "vllm_omni", "vllm", "torch", "diffusers", "transformers"})
+_NO_PIPELINES = frozenset({RUNTIME, "verl_omni", "vllm_omni", "vllm", "torch", "diffusers", "transformers"})
 
 
-def pipelines_of(kind: type) -> list[type]:
+def pipelines_above(adapter: type) -> list[type]:
     """Classes above a rollout adapter that are vllm-omni's models or of a pipeline's own package, the nearest first."""
+    own = adapter.__module__.partition(".")[0]
+    return [kind for kind in _pipelines_of(adapter) if kind.__module__.partition(".")[0] != own]
 
+
+def _pipelines_of(kind: type) -> list[type]:
     def is_one(base: type) -> bool:
         top = base.__module__.partition(".")[0]
         return base.__module__.startswith(MODELS) or (top not in _NO_PIPELINES and top not in sys.stdlib_module_names)
@@ -73,6 +79,11 @@ class Adapters:
     rollout: Any
     architecture: str
     algorithm: str
+    others: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)  # pairs for other algorithms
+
+    def of(self, algorithm: str) -> tuple[Any, Any] | None:
+        """The classes for training and rollout that are registered for an algorithm."""
+        return (self.training, self.rollout) if algorithm == self.algorithm else self.others.get(algorithm)
 
     @property
     def rollout_path(self) -> str:
@@ -81,12 +92,15 @@ class Adapters:
 
     @property
     def packages(self) -> list[str]:
-        """Packages of ``verl_omni.pipelines`` that the adapters and their bases come from."""
+        """Packages that the adapters and their bases come from, those of ``verl_omni.pipelines`` or outside of it."""
         names: dict[str, None] = {}
+        outside = {RUNTIME, *(kind.__module__.partition(".")[0] for kind in (self.rollout, self.training))}
         for cls in (*self.rollout.__mro__, *self.training.__mro__):
             parts = cls.__module__.split(".")
             if parts[:2] == ["verl_omni", "pipelines"] and len(parts) > 2:
                 names[".".join(parts[:3])] = None
+            elif parts[0] in outside - {"verl_omni"}:
+                names[parts[0]] = None
         return list(names)
 
     @property
@@ -96,7 +110,7 @@ class Adapters:
         Raises:
             LookupError: there is none.
         """
-        found = pipelines_of(self.rollout)
+        found = pipelines_above(self.rollout)
         if not found:
             raise LookupError(f"{self.rollout.__name__} extends no pipeline of vllm-omni")
         return found[0]
@@ -104,16 +118,23 @@ class Adapters:
     @property
     def upstream_packages(self) -> list[str]:
         """Model folders of vllm-omni, or packages, that it and the pipelines above it come from, as dotted names."""
-        modules = [cls.__module__.split(".") for cls in pipelines_of(self.upstream)]
+        modules = [cls.__module__.split(".") for cls in _pipelines_of(self.upstream)]
         return list(dict.fromkeys(".".join(m[:4] if m[0] == "vllm_omni" else m[:1]) for m in modules))
 
 
-def install_package(root: Path, package: str) -> None:
-    """Make ``package``, and the runtime beside it, come from ``root``, whatever else holds packages of that name."""
+def install_package(root: Path, package: str, runtime: Path | None = None) -> None:
+    """Make ``package`` and its runtime come from their folders, whatever else holds packages of these names.
+
+    Args:
+        root: the folder from which the package is imported.
+        package: its dotted name.
+        runtime: folder of the runtime where it is a distribution; None where it lies beside the package.
+    """
     folder = root.joinpath(*package.split("."))
     if not (folder / "__init__.py").is_file():
         raise FileNotFoundError(f"{folder} is not a package")
-    found = {package: folder, f"{package.rpartition('.')[0]}.{RUNTIME}": folder.with_name(RUNTIME)}
+    beside = {f"{package.rpartition('.')[0]}.{RUNTIME}": folder.with_name(RUNTIME)}
+    found = {package: folder, **(beside if runtime is None else {RUNTIME: runtime})}
     present = {name: place for name, place in found.items() if (place / "__init__.py").is_file()}
     for name in present:
         if name in sys.modules:
@@ -136,10 +157,12 @@ def load_adapters(package: str) -> Adapters:
     base = importlib.import_module("verl_omni.pipelines.model_base")
     training = _own(base.DiffusionModelBase._registry, package)
     rollout = _own(base.VllmOmniPipelineBase._registry, package)
-    both = sorted(training.keys() & rollout.keys())
+    # FlowGRPO's first: a package may have others for other algorithms, on the same pipeline.
+    both = sorted(training.keys() & rollout.keys(), key=lambda key: (key[1] != FLOW_GRPO, key))
     if not both:
         raise LookupError(f"{package} registers no pair of adapters: {sorted(training)} and {sorted(rollout)}")
-    return Adapters(training[both[0]], rollout[both[0]], *both[0])
+    others = {key[1]: (training[key], rollout[key]) for key in both[1:] if key[0] == both[0][0]}
+    return Adapters(training[both[0]], rollout[both[0]], *both[0], others)
 
 
 def _own(registry: dict[tuple[str, str], Any], package: str) -> dict[tuple[str, str], Any]:

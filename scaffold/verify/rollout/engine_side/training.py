@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import importlib.util
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from scaffold.files.resources import runtime_root
 from scaffold.verify.rollout.engine_side import recorder
 from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.sources import Adapters
+from scaffold.verify.rollout.engine_side.tiny.diffusers_denoiser import ordinary_module
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory
 from scaffold.verify.subject.encoded import IDS, encoded_columns
 
@@ -55,6 +60,8 @@ class Training:
         """Load the module as the adapter does."""
         config = recipe.model_config(adapters.architecture, adapters.algorithm, checkpoint)
         module = adapters.training.build_module(config, torch_dtype=dtype)
+        if module is None:
+            module = ordinary_module(checkpoint, dtype)
         return cls(adapters, checkpoint, dtype, column, module.to(dtype))
 
     @property
@@ -76,6 +83,8 @@ class Training:
         """
         found = self.copy()
         build = self.adapter.build_module(self.config(recipe), torch_dtype=torch.float32)
+        if build is None:
+            build = ordinary_module(self.checkpoint, torch.float32)
         exact = dict(build.to(torch.float32).named_buffers())
         for name, buffer in found.module.named_buffers():
             if name in exact and buffer.is_floating_point() and buffer.shape == exact[name].shape:
@@ -117,6 +126,26 @@ class Training:
             batch |= encoded_columns(token_ids, batch[IDS].shape[1])  # a deliberate mistake in the prompts
         return TensorDict(batch, batch_size=[len(samples)])
 
+    @property
+    def carries(self) -> bool:
+        """Whether noise levels and what the pipeline makes of its predictions come with the rollout's record."""
+        common = getattr(self.adapter, "common", None)
+        return common is not None and hasattr(common, "CALLS") and not hasattr(common, "guide")
+
+    def runtime(self, name: str) -> Any:
+        """A module of the runtime that the package rests on; the tool's own where no code of the package reaches it."""
+        base = next(kind.__module__ for kind in self.adapter.__mro__[1:] if kind.__module__.endswith(".training"))
+        package = base.rpartition(".")[0]
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(f"{package}.{name}")
+        found = importlib.util.spec_from_file_location(f"{package}.{name}", runtime_root() / f"{name}.py")
+        assert found is not None
+        assert found.loader is not None
+        module = importlib.util.module_from_spec(found)
+        sys.modules[found.name] = module
+        found.loader.exec_module(module)
+        return module
+
     def recompute(
         self, samples: Sequence[Trajectory], recipe: Recipe, token_ids: Sequence[Sequence[int]] | None = None
     ) -> Recomputed:
@@ -138,7 +167,7 @@ class Training:
         embeddings = ("prompt_embeds", "prompt_embeds_mask", "negative_prompt_embeds", "negative_prompt_embeds_mask")
         rows, velocities, means = [], [], []
         kept, count = batch["all_latents"].shape[1], batch["all_timesteps"].shape[1]
-        misfit = schedule_misfit(batch["all_timesteps"], scheduler)
+        misfit = None if self.carries else schedule_misfit(batch["all_timesteps"], scheduler)
         own = shifts[-1] if shifts else None
         told = f"set_timesteps is given mu = {own} in training and {shift} in the rollout"
         if misfit is not None and own != shift:

@@ -19,6 +19,7 @@ class Trajectory:
         log_probs: ``(T,)`` where all is well; None where the rollout recorded none.
         velocities: what the rollout's model predicted at each of the T steps, ``(1, …)``; None where not seen.
         sigmas: noise levels of the T steps; None where a step was not seen.
+        means: what the rollout added its noise to, of the T steps; None where a step was not seen.
         walked: steps of the scheduler that were seen, recorded or not.
         shift: ``mu`` that the scheduler's ``set_timesteps`` was given; None without one.
         extra: further tensors that the rollout hands to training, by name.
@@ -31,6 +32,7 @@ class Trajectory:
     velocities: list[torch.Tensor | None] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
     sigmas: list[float | None] = field(default_factory=list)
+    means: list[torch.Tensor | None] = field(default_factory=list)
     walked: int = 0
     shift: float | None = None
 

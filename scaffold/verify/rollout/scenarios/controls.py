@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaffold.verify.rollout.check import Measurement, control, control_measurement
+from scaffold.verify.rollout.scenarios.other_weights import with_tapes_of
 
 if TYPE_CHECKING:
     from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
@@ -64,6 +65,14 @@ def _of_recorded_calls(bench: EngineUnderTest) -> Iterator[Measurement]:
     yield Measurement(END.id, None, "training is given recorded calls and no token ids", skipped=True)
     scale = bench.task.facts["guidance"]["scale"]
     for check, other in ((OFF, bench.neutral), (OTHER, (scale or 2.0) - 0.5)):
+        if bench.training.carries:
+            if scale is None:
+                yield Measurement(check.id, None, "the pipeline has no guidance scale", skipped=True)
+                continue
+            changed = with_tapes_of(bench, samples, bench.roll_out(bench.guided(other)))
+            found = control_measurement(check, bench.compare(changed, bench.recipe).log_prob)
+            yield replace(found, reason=f"with what a rollout of scale {other:g} made of it, {found.reason}")
+            continue
         try:
             yield control_measurement(check, bench.compare(samples, bench.guided(other)).log_prob)
         except ValueError as error:

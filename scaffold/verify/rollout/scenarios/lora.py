@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scaffold.verify.rollout.check import Measurement, NotApplicable, control, control_measurement, equality
+from scaffold.verify.rollout.check import (
+    LOG_PROB,
+    Check,
+    Measurement,
+    NotApplicable,
+    control,
+    control_measurement,
+    equality,
+)
+from scaffold.verify.rollout.scenarios.together import after_push
 
 if TYPE_CHECKING:
     from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
@@ -19,7 +28,14 @@ RANK, ALPHA = 8, 16
 NO_LAYERS = "the engine's own transformer has no layer that vllm-omni can put LoRA on, so no update reaches a rollout"
 PAIR = equality("lora", "After each push of a LoRA adapter", (18,))
 STALE = control("stale-lora", "an adapter that was trained and not pushed", (18,))
-CHECKS = (STALE, *PAIR)
+TOGETHER = Check(
+    "rollout-together-lora",
+    "Requests of one batch follow a push of LoRA as each does alone",
+    LOG_PROB,
+    "absolute",
+    (18,),
+)
+CHECKS = (STALE, *PAIR, TOGETHER)
 
 
 def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
@@ -68,3 +84,4 @@ def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     told = f"{PUSHES} pushes, through the package's own hook" if own else f"{PUSHES} pushes; {told}"
     yield replace(log_prob, reason=f"{told}; {log_prob.reason}")
     yield velocity
+    yield after_push(bench, TOGETHER, training, lora=facts["sync"] != "merge")

@@ -40,10 +40,10 @@ def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     """Send samples of the longest and the shortest prompt, of an edit with images of unlike sizes, through both."""
     from scaffold.verify.rollout.engine_side import queue_rows
 
-    if bench.table is not None and (length := bench.embedded) is not None and length < queue_rows.EMBEDDED:
+    if bench.table is not None and (length := bench.embedded) is not None and length < _width(bench):
         raise NotApplicable(
-            f"every prompt is embedded in {length} tokens, in a tiny checkpoint fewer than the {queue_rows.EMBEDDED}"
-            " that VeRL-Omni pads to"
+            f"every prompt is embedded in {length} tokens, in a tiny checkpoint fewer than the {_width(bench)} that"
+            " VeRL-Omni pads to with this package's settings"
         )
     batching = f"{queue_rows.BATCHING.replace('.', '/')}.py"
     try:
@@ -52,7 +52,7 @@ def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
         yield from (Measurement(check.id, None, str(reason), skipped=True) for check in CHECKS)
         return
     samples = _unlike(bench, [bench.recipe] * 2)
-    yield _compared(bench, BATCH, samples, lambda both: queue_rows.batch_of(both, bench.training.column))
+    yield _compared(bench, BATCH, samples, lambda both: queue_rows.batch_of(both, bench.training.column, _width(bench)))
     try:
         queue_rows.require(bench.task.library, queue_rows.READER)
     except NotApplicable as reason:
@@ -66,7 +66,7 @@ def _rows(bench: EngineUnderTest, checkout: Path) -> Iterator[Measurement]:
     from scaffold.verify.rollout.engine_side import queue_rows
 
     samples = _unlike(bench, [bench.recipe] * 2)
-    yield _compared(bench, ROW, samples, lambda both: queue_rows.rows_of(both, checkout, [1, 1]))
+    yield _compared(bench, ROW, samples, lambda both: queue_rows.rows_of(both, checkout, [1, 1], _width(bench)))
     if samples[0].steps <= WINDOW:
         yield Measurement(MIXED.id, None, f"the schedule has no more than the {WINDOW} steps of a window", skipped=True)
         return
@@ -76,8 +76,15 @@ def _rows(bench: EngineUnderTest, checkout: Path) -> Iterator[Measurement]:
     ]
     mixed = _unlike(bench, windows)
     yield _compared(
-        bench, MIXED, mixed, lambda both: queue_rows.rows_of(both, checkout, [w.global_steps for w in windows])
+        bench,
+        MIXED,
+        mixed,
+        lambda both: queue_rows.rows_of(both, checkout, [w.global_steps for w in windows], _width(bench)),
     )
+
+
+def _width(bench: EngineUnderTest) -> int:
+    return int(bench.task.facts["embedded"])
 
 
 def _unlike(bench: EngineUnderTest, recipes: Sequence[Any]) -> list[Trajectory]:

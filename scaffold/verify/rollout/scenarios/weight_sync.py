@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scaffold.verify.rollout.check import Measurement, control, control_measurement, equality
+from scaffold.verify.rollout.check import LOG_PROB, Check, Measurement, control, control_measurement, equality
+from scaffold.verify.rollout.scenarios.together import after_push
 
 if TYPE_CHECKING:
     from scaffold.verify.rollout.engine_side.bench import EngineUnderTest
@@ -15,7 +16,13 @@ ORDER = 90
 DTYPE = "float32"
 PAIR = equality("weight-sync", "After a weight sync of all trained parameters")
 STALE = control("stale-weights", "weights that were trained and not sent")
-CHECKS = (STALE, *PAIR)
+TOGETHER = Check(
+    "rollout-together-weight-sync",
+    "Requests of one batch follow a weight sync as each does alone",
+    LOG_PROB,
+    "absolute",
+)
+CHECKS = (STALE, *PAIR, TOGETHER)
 
 
 def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
@@ -31,5 +38,6 @@ def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
         told = f"{len(changed)} parameters changed, {len(weights)} tensors sent"
         yield replace(log_prob, reason=f"{told}; {log_prob.reason}")
         yield velocity
+        yield after_push(bench, TOGETHER, training)
     finally:
         bench.engine.sync(bench.training.base_weights())

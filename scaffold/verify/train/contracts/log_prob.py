@@ -8,6 +8,7 @@ from contextlib import suppress
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 from scaffold.verify.train.contract import Training, not_a_number
 from scaffold.verify.train.record import LOG_PROB, RunRecord
+from scaffold.verify.train.variants import Variant
 
 BY_LEVEL = "rollout_corr/logprob_abs_diff/ts_"
 CHECK = Check(
@@ -17,6 +18,11 @@ CHECK = Check(
     "absolute",
     (1, 5, 6, 7, 11),
 )
+
+
+def applies(variant: Variant) -> bool:
+    """Not where no step of a rollout is scored."""
+    return variant.scores_steps
 
 
 def measure(training: Training) -> Measurement:

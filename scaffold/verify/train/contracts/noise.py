@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from scaffold.algorithms import ALGORITHMS
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 from scaffold.verify.train.contract import Training
 
 CHECK = Check("noise", "Prompts of a step and members of a group start from different noise", 0.0, "steps")
 # Distances of independent noise are nearly all the same; of one noise there is what a few steps under two prompts add.
 NEAR = 0.5
+SAME = 1e-3
+SHARED_START = "SharedStart"
 KINDS = ("two images of one prompt", "images of two prompts")
 
 
@@ -28,6 +31,11 @@ def measure(training: Training) -> Measurement:
         if found
         for value, number in [found]
     )
-    shared = [number for number, pair in steps if any(value is not None and value < NEAR for value in pair)]
     told = f"closest of {len(steps)} steps, over the median distance: {told}"
+    if training.variant.algorithm is not None and ALGORITHMS[training.variant.algorithm].rollout == SHARED_START:
+        apart = [
+            number for number, (one, two) in steps if one is None or one > SAME or (two is not None and two < NEAR)
+        ]
+        return Measurement("", float(len(apart)), f"images of a prompt are to begin with one noise; {told}")
+    shared = [number for number, pair in steps if any(value is not None and value < NEAR for value in pair)]
     return Measurement("", float(len(shared)), told)

@@ -6,9 +6,15 @@ import math
 
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 from scaffold.verify.train.contract import Training, not_a_number
+from scaffold.verify.train.variants import Variant
 
 CHECK = Check("ratio", "The ratio of the update is 1 and nothing is clipped", None, "absolute", (13,))
 LIMITS = {"float32": 1e-5, "bfloat16": 1e-2}  # the clip range of the recipe; what bfloat16 rounds a sum to
+
+
+def applies(variant: Variant) -> bool:
+    """Not where no step of a rollout is scored."""
+    return variant.scores_steps
 
 
 def measure(training: Training) -> Measurement:
@@ -17,6 +23,8 @@ def measure(training: Training) -> Measurement:
     if not ratios:
         raise NotApplicable("no step was taken")
     limit = LIMITS[training.variant.dtype]
+    if training.variant.algorithm == "flow_dppo":  # which masks steps in place of clipping ratios
+        clipped = training.run.series("actor/masked_fraction")
     if not_a_number(ratios) or not_a_number(clipped):
         return Measurement("", math.inf, "the trainer logged no ratio in some steps", limit=limit)
     largest = max(abs(ratio - 1) for ratio in ratios)

@@ -13,8 +13,8 @@ ENOUGH = 8  # steps after which one window for all of them is not a coincidence
 
 
 def applies(variant: Variant) -> bool:
-    """Not where a batch may hold images that were asked for in different steps."""
-    return not variant.lags
+    """Not where a batch may hold images that were asked for in different steps, or nothing is noised."""
+    return not variant.lags and variant.scores_steps
 
 
 def measure(training: Training) -> Measurement:

@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 
+from scaffold.files.below import OutsideError, below
 from scaffold.files.reading import read_text
 from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.engine_side.tiny.asked import noting, taken_by
 from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places, randomised
 from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
+from scaffold.verify.rollout.engine_side.tiny.diffusers_denoiser import FOLDER, DiffusersModule, component_classes
 from scaffold.verify.rollout.engine_side.tiny.read_files import refused_part
 from scaffold.verify.rollout.engine_side.tiny.shrink import ENCODER, TEXT, shrunk
 
@@ -106,9 +108,10 @@ def write_files(folder: Path, given: Mapping[str, Mapping[str, Any]], dtype: tor
     from safetensors.torch import save_file
 
     for name, content in given.items():
-        path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise ValueError(f"{name} of [verify.files] lies outside of the checkpoint")
+        try:
+            path = below(folder, name)
+        except OutsideError as error:
+            raise ValueError(f"[verify.files]: {error}") from None
         if path.exists():
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +146,7 @@ class Growing:
     """
 
     folder: Path
-    module: PortedModule
+    module: PortedModule | DiffusersModule
     components: Components
     given: dict[str, Any]
     dtype: torch.dtype
@@ -154,7 +157,9 @@ class Growing:
         """Write the denoiser's configuration and weights; its channels are those of the latents."""
         settings = self.module.write(self.folder, self.given, self.dtype)
         if self.module.replaced:
-            constants.write(self.folder, self.module.classes, self.module.replaced)
+            constants.write(
+                self.folder, self.module.classes, self.module.replaced, either=isinstance(self.module, DiffusersModule)
+            )
             constants.replace(self.folder)
         named = (settings.get(name) for name in _CHANNELS)
         self.components.channels = next((value for value in named if isinstance(value, int)), None)
@@ -220,11 +225,15 @@ def growing(
     source = inspect.getsource(importlib.import_module(pipeline.__module__))
     folder.mkdir(parents=True, exist_ok=True)
     for name in subfolders(inspect.getsource(pipeline)):
-        (folder / name).mkdir(exist_ok=True)  # a pipeline may tell a layout by the folders that are there
+        # A pipeline may tell a layout by the folders that are there; a second denoiser is none that training has.
+        if not (facts["loaded"] and name.startswith(f"{FOLDER}_")):
+            (folder / name).mkdir(exist_ok=True)
     given = facts["given"]
     write_files(folder, given["files"], dtype)
     components = Components(folder, [source, *facts["tokens"]], given["components"], dtype, given["released"])
-    made = Growing(folder, PortedModule(package, facts), components, given["denoiser"], dtype)
+    module = DiffusersModule(facts) if facts["loaded"] else PortedModule(package, facts)
+    components.classes = component_classes(str(facts["pipeline"])) if facts["loaded"] else {}
+    made = Growing(folder, module, components, given["denoiser"], dtype)
     made.write_denoiser()
     if facts["own"]:
         know_configuration(pipeline, given["denoiser"])

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from scaffold.attributes import with_attribute
+from scaffold.files.below import OutsideError, below, is_below
 from scaffold.files.reading import read_text
 from scaffold.verify.rollout.engine_side.tiny import text
 from scaffold.verify.rollout.engine_side.tiny.loaded import add_up_in_float32, note_states
@@ -30,6 +31,7 @@ from scaffold.verify.rollout.engine_side.tiny.shrink import ENCODER, shrunk, sma
 
 MOST_STATES, WIDEST = 64, 4096
 HUB = "hub"  # folder of what a pipeline fetches from elsewhere
+SHORTEST = 512  # positions of an encoder, from which on a prompt of a test fits anyway
 EMPTY = "{}"  # what a configuration holds before it is written
 LEVELS = 4  # of an autoencoder of images: 8 pixels a side become one latent
 BASE = 8  # channels of its widest level
@@ -74,6 +76,7 @@ class Components:
         released: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         self.folder, self.sources, self.given, self.released = folder, list(sources), given, released or {}
+        self.classes: dict[str, Any] = {}  # of components by their folders, where a library says them
         self.channels: int | None = None  # of the latents, where the denoiser's configuration says it
         self.dtype = dtype
         self.scale = ENCODER
@@ -178,7 +181,7 @@ class Components:
 
     def _fetched(self, *args: Any, **kwargs: Any) -> str:
         """Folder of a repository that a pipeline asks a hub for: this machine asks none."""
-        place = self.folder / HUB / str(kwargs["repo_id"] if "repo_id" in kwargs else args[-1])
+        place = _inside(self.folder / HUB, str(kwargs["repo_id"] if "repo_id" in kwargs else args[-1]))
         place.mkdir(parents=True, exist_ok=True)
         return str(place)
 
@@ -188,10 +191,10 @@ class Components:
             return None
         place = Path(str(path))
         if not place.is_absolute() and not place.exists():
-            place = self.folder / HUB / place
-        elif self.folder not in (place, *place.parents):
+            place = _inside(self.folder / HUB, place)
+        elif place != self.folder and not is_below(self.folder, place):
             return None
-        return place / subfolder if subfolder else place
+        return _inside(self.folder, place / subfolder) if subfolder else place
 
     def _write(self, cls: Any, folder: Path) -> None:
         kinds = _kinds(cls)
@@ -202,6 +205,9 @@ class Components:
         try:
             if kinds & {"PreTrainedTokenizerBase", "AutoTokenizer"}:
                 tokenizer = self.tokenizer(cls)
+                longest = self._longest(name)
+                if longest is not None:
+                    tokenizer.model_max_length = longest
                 for name, token in given.items():
                     setattr(tokenizer, name, token)
                 tokenizer.save_pretrained(folder)
@@ -211,12 +217,12 @@ class Components:
                 _feature_extractor(folder).save_pretrained(folder)
             elif "AutoConfig" in kinds:
                 # The model is asked for next, of the class that its configuration is of.
-                named = _named_model(importlib.import_module("transformers").AutoModelForCausalLM, known, folder)
+                auto = importlib.import_module("transformers").AutoModelForCausalLM
+                named = self._class(name) or _named_model(auto, known, folder)
                 self._encoder(named, given, released, folder).to(self.dtype).save_pretrained(folder)
             elif _AUTO_MODEL in kinds:
-                self._encoder(_named_model(cls, known, folder), given, released, folder).to(self.dtype).save_pretrained(
-                    folder
-                )
+                named = self._class(name) or _named_model(cls, known, folder)
+                self._encoder(named, given, released, folder).to(self.dtype).save_pretrained(folder)
             elif "PreTrainedModel" in kinds:
                 self._encoder(cls, given, released, folder).to(self.dtype).save_pretrained(folder)
             elif "SchedulerMixin" in kinds:
@@ -235,6 +241,17 @@ class Components:
         encodes = kinds & {"PreTrainedModel", "AutoConfig", _AUTO_MODEL}
         if encodes or folder not in self.written:  # what prepares its inputs lies beside an encoder
             self.written[folder] = "encoder" if encodes else cls.__name__
+
+    def _longest(self, folder: str) -> int | None:
+        """How long a text may be for the encoder beside a tokenizer, where positions are a table of few rows."""
+        encoder = self._class(folder.replace("tokenizer", "text_encoder"))
+        found = getattr(encoder.config_class() if encoder is not None else None, "max_position_embeddings", None)
+        return found if isinstance(found, int) and found <= SHORTEST else None
+
+    def _class(self, folder: str) -> Any:
+        """The class of transformers' that a library says of a component; None for none, or one of many types."""
+        found = self.classes.get(folder)
+        return found if getattr(found, "config_class", None) is not None else None
 
     def tokenizer(self, cls: Any = None) -> Any:
         """The tokenizer of the checkpoint, whose class it may be told."""
@@ -361,6 +378,18 @@ def _sectioned(values: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _inside(folder: Path, name: str | Path) -> Path:
+    """Place of a component that a pipeline asks for.
+
+    Raises:
+        NotGrownError: it leads out of the folder.
+    """
+    try:
+        return below(folder, name)
+    except OutsideError as error:
+        raise NotGrownError(f"a component that the pipeline loads is not made: {error}") from None
+
+
 def hold_places(folder: Path, error: Exception, released: Mapping[str, Any] | None = None) -> set[Path]:
     """Put empty files where a pipeline misses some below ``folder``, before it loads any; returns them.
 
@@ -369,7 +398,7 @@ def hold_places(folder: Path, error: Exception, released: Mapping[str, Any] | No
     found: set[Path] = set()
     for name in re.findall(rf"{re.escape(str(folder))}/[\w./-]+", str(error)) if _is_about_files(error) else ():
         path = Path(name.rstrip("."))
-        if path.suffix and not path.exists():
+        if path.suffix and is_below(folder, path) and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(_held(folder, path, released or {}), encoding="utf-8")
             found.add(path)

@@ -20,7 +20,7 @@ from scaffold.files.reading import read_text
 
 FILE = "replaced_sizes.json"
 TITLE = "constants of the source, replaced"
-_CLASSES, _SIZES, _ORIGINAL = "classes", "sizes", "__with_constants__"
+_CLASSES, _SIZES, _EITHER, _ORIGINAL = "classes", "sizes", "either", "__with_constants__"
 
 Sizes = Mapping[str, tuple[Any, Any]]
 
@@ -29,15 +29,16 @@ class OtherSizesError(ValueError):
     """A side builds the denoiser with other sizes than the package does."""
 
 
-def write(folder: Path, classes: Mapping[str, str], sizes: Sizes) -> None:
+def write(folder: Path, classes: Mapping[str, str], sizes: Sizes, *, either: bool = False) -> None:
     """Keep them beside a checkpoint.
 
     Args:
         folder: the checkpoint.
         classes: name of the denoiser's class by its module, on each side.
         sizes: by the constructor's argument: the source's value and the small one.
+        either: a class that is asked for other values, those of a configuration, is left with them.
     """
-    content = {_CLASSES: dict(classes), _SIZES: {name: list(values) for name, values in sizes.items()}}
+    content = {_CLASSES: dict(classes), _SIZES: {name: list(values) for name, values in sizes.items()}, _EITHER: either}
     (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
 
 
@@ -45,7 +46,7 @@ def replace_in(folder: Path, module: Any) -> None:
     """Let the class of a module be built with the small sizes of a checkpoint; nothing, where it has none."""
     found = _read(folder)
     if module.__name__ in found.get(_CLASSES, {}):
-        build_small(getattr(module, found[_CLASSES][module.__name__]), found[_SIZES])
+        build_small(getattr(module, found[_CLASSES][module.__name__]), found[_SIZES], either=bool(found.get(_EITHER)))
 
 
 def replace(folder: Path) -> None:
@@ -66,18 +67,22 @@ def told(folder: Path) -> dict[str, str]:
     The process that wrote the file has run the package's code, so anything may stand there.
     """
     try:
-        sizes = _read(folder).get(_SIZES, {}).items()
-        return {TITLE: ", ".join(f"{name} {small} for {value}" for name, (value, small) in sizes)} if sizes else {}
+        found = _read(folder)
+        sizes = {} if found.get(_EITHER) else found.get(_SIZES, {})
+        return (
+            {TITLE: ", ".join(f"{name} {small} for {value}" for name, (value, small) in sizes.items())} if sizes else {}
+        )
     except (AttributeError, OSError, TypeError, ValueError):
         return {TITLE: f"{FILE} cannot be read"}
 
 
-def build_small(owner: Any, sizes: Sizes) -> None:
+def build_small(owner: Any, sizes: Sizes, *, either: bool = False) -> None:
     """Let a class be built with small sizes where it is asked for those of its source.
 
     Args:
         owner: the class; its constructor is replaced, and once more if it was before.
         sizes: by the constructor's argument: the value that it has to be asked for, and the small one.
+        either: where it is asked for another value, that stays.
     """
     original = getattr(owner.__init__, _ORIGINAL, owner.__init__)
     signature = inspect.signature(original)
@@ -89,6 +94,8 @@ def build_small(owner: Any, sizes: Sizes) -> None:
         for name, (value, replaced) in sizes.items():
             asked = bound.arguments.get(name)
             if _plain(asked) != _plain(value):
+                if either:
+                    continue
                 raise OtherSizesError(
                     f"{owner.__module__}.{owner.__qualname__} is built with {name}={asked!r},"
                     f" and by the package's builder with {value!r}"

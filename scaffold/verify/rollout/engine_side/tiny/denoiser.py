@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from scaffold.files.below import OutsideError, below
 from scaffold.files.reading import read_text
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.engine_side.tiny.asked import asked_by, seen_by, taken_by
@@ -153,6 +154,12 @@ class PortedModule:
         """What the builder takes."""
         return self.weights.EngineConfig(str(folder / FILE if self.file else folder), dtype)
 
+    def _built(self, folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+        """The denoiser with the layers that training has, and its sources of weights."""
+        module, sources = self.build(self._config(folder, dtype))
+        apart = getattr(self.weights, "take_apart", None)  # an older runtime holds texts, whose layers are apart
+        return (module if apart is None else apart(module, self.source.fused)), sources
+
     def _asked(self, folder: Path, dtype: torch.dtype) -> dict[str, Any]:
         def repair(error: Exception) -> bool:
             held = hold_places(folder, error, self.released)
@@ -165,7 +172,7 @@ class PortedModule:
         with self._files(folder), noting_missing(folder, self.build.__globals__) as missing:
             ask()
             for path in missing:
-                path.write_text(EMPTY, encoding="utf-8")
+                below(folder, path).write_text(EMPTY, encoding="utf-8")
             self.configurations |= missing
             return ask(sections=self.sections)
 
@@ -189,7 +196,7 @@ class PortedModule:
             settings = self._small_settings(folder, given, dtype)
             self._find_layout(folder, dtype)
             with seen_by(self.entry) as seen, self._files(folder):
-                module, sources = self.build(self._config(folder, dtype))
+                module, sources = self._built(folder, dtype)
         except NotGrownError:
             raise
         except Exception as error:
@@ -215,7 +222,10 @@ class PortedModule:
             state = {start + keys[name]: tensor for name, tensor in tensors.items()}
             files = {f"{subfolder or '.'}/{WEIGHTS}": state}
         for path, state in files.items():
-            save_file(state, folder / path)
+            try:
+                save_file(state, below(folder, path))
+            except OutsideError as error:
+                raise NotGrownError(f"the pipeline reads a file of its own: {error}") from None
         return {**settings, **seen, **{name: small for name, (_, small) in self.replaced.items()}}
 
     def _place(self, folder: Path) -> Path:
@@ -260,7 +270,7 @@ class PortedModule:
             for entry in self.facts["fused"]:
                 if any(base.__name__ == entry["owner"] for base in type(inner).__mro__):
                     yield path, tuple(entry["parts"])
-            if type(inner).__name__ == "Expert":
+            if type(inner).__name__ in ("Expert", "GatedMLP"):
                 yield path, ("gate_proj", "up_proj")
 
     def _find_layout(self, folder: Path, dtype: torch.dtype) -> None:
@@ -273,7 +283,7 @@ class PortedModule:
             return
 
         def build() -> Any:
-            return self.build(self._config(folder, dtype))
+            return self._built(folder, dtype)
 
         parts = self.layout.parts if self.layout else {}
         self.layout = find_layout(self.weights, build, self.facts["renames"], folder)
@@ -296,7 +306,7 @@ class PortedModule:
                 path.write_text(json.dumps({**json.loads(read_text(path)), **small}), encoding="utf-8")
             try:
                 with self.weights.parameters_on_meta(), self._files(folder):
-                    module, _ = self.build(self._config(folder, dtype))
+                    module, _ = self._built(folder, dtype)
             except Exception:
                 if self._held <= self.configurations:
                     raise

@@ -42,7 +42,7 @@ _RULES: tuple[tuple[str, int | str], ...] = (
     (r"(attention_)?head_(dim|size)$|^d_kv$", "head"),
     (r"^(out_)?(hidden|embed|embedding|model|inner)_?(size|dim)$|^d_model$|^dim$|^width$", "hidden"),
     (
-        r"(text|audio|caption|feat|context|cross_attention|joint|encoder_hidden|llm).*(dim|size|channels|width)$",
+        r"(text|audio|caption|feat|context|cross_attention|joint|pooled|encoder_hidden|llm).*(dim|size|channels|width)$",
         TEXT,
     ),
     (r"^multiple_of$", 16),

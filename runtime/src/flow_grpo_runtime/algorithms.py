@@ -1,0 +1,70 @@
+"""What goes before a rollout adapter for algorithms whose rollout is another than FlowGRPO's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from .stepped import SteppedRollout as _Adapter
+else:
+    _Adapter = object
+
+_SEEDS = 2**31
+
+
+class SharedStart(_Adapter):
+    """DanceGRPO: in a training step all images of a prompt begin with one noise, and differ by that of their steps."""
+
+    def _steps(self, params: Any, extra_args: dict[str, Any], prompt: Any) -> dict[str, Any]:
+        asked = super()._steps(params, extra_args, prompt)
+        if asked["noise_level"] > 0.0:
+            # The request's own seed, of which the first noise was drawn, is now that of the steps.
+            own = int(torch.randint(_SEEDS, (1,))) if params.seed is None else int(params.seed)
+            asked["generator"] = torch.Generator().manual_seed(own)
+            params.seed, params.generator = seed_of(prompt, extra_args.get("global_steps")), None
+        return asked
+
+
+class CleanLatents(_Adapter):
+    """DiffusionNFT: samples without noise, and returns the clean latents and the calls of every step."""
+
+    def _steps(self, params: Any, extra_args: dict[str, Any], prompt: Any) -> dict[str, Any]:
+        asked = super()._steps(params, extra_args, prompt)
+        if asked["noise_level"] > 0.0:
+            raise ValueError("DiffusionNFT samples without noise: set actor_rollout_ref.rollout.algo.noise_level=0.0")
+        # A validation asks for no log-probs, and is trained on by nobody.
+        asked["plain"], asked["record_log_probs"] = asked["record_log_probs"], False
+        return asked
+
+    def _result(self, output: Any, trajectory: Any, carried: dict[str, Any]) -> Any:
+        latents, levels, _ = trajectory
+        if latents is not None:
+            # VeRL-Omni's engine looks for embeddings of a prompt, which recorded calls have in them.
+            empty = torch.zeros(1, 1, 1)
+            carried = {
+                **carried,
+                "latents_clean": latents[:, -1],
+                "train_timesteps": levels * 1000.0,
+                "prompt_embeds": empty,
+                "prompt_embeds_mask": torch.ones(1, 1, dtype=torch.long),
+            }
+        return super()._result(output, (None, None, None), carried)
+
+
+def seed_of(prompt: Any, training_step: int | None) -> int:
+    """A seed that follows from a prompt and the training step alone.
+
+    Args:
+        prompt: of a request: its token ids, or its text where it has none.
+        training_step: the trainer's ``global_steps``.
+    """
+    told: Any = prompt
+    if isinstance(prompt, Mapping):
+        ids = next((prompt[name] for name in ("prompt_token_ids", "prompt_ids") if prompt.get(name) is not None), None)
+        told = prompt.get("prompt") if ids is None else torch.as_tensor(ids).flatten().tolist()
+    digest = hashlib.sha256(repr((told, training_step)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") % _SEEDS

@@ -1,0 +1,201 @@
+"""A denoiser that diffusers loads: trained as it is, and followed by the engine's own copy of it.
+
+Nothing of the class is known here. Training loads it as VeRL-Omni does by default; the engine's own loader takes the
+names that diffusers gives parameters, since checkpoints have them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import types
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from .checkpoint import DenoiserSource
+from .engine_weights import local_checkpoint, sent_name
+from .fused import plain_name
+from .layers import ExactArguments
+from .lora_updates import LoraFold
+from .replay import DenoiserCalls
+from .rollout import RecordedRollout
+from .training import RecordedTraining
+
+FOLDER = "transformer"  # of the denoiser, where an adapter names no other
+
+
+class DiffusersTraining(RecordedTraining):
+    """Recomputes log-probs with the module that VeRL-Omni loads through ``diffusers.AutoModel``."""
+
+    @classmethod
+    def build_module(cls, model_config: Any, torch_dtype: torch.dtype) -> Any:
+        """Leave loading to VeRL-Omni.
+
+        Raises:
+            NotImplementedError: LoRA is asked for, and cannot reach the rollout.
+            RuntimeError: the installed peft is too new for LoRA.
+        """
+        cls.require_lora(model_config)
+        return None
+
+    @classmethod
+    def adopt(cls, module: torch.nn.Module) -> None:
+        """Let the module take recorded calls, which diffusers' class does not know, and its layers what they are given.
+
+        FSDP2 would round what they are given: tables of positions and modulation, which the rollout keeps as they are.
+        """
+        take_calls(module, cls.common.CALLS.left_out)
+        ExactArguments.of(module, getattr(module, "_no_split_modules", None) or ())
+
+
+def take_calls(module: torch.nn.Module, left_out: Iterable[str] = ()) -> None:
+    """Let a module take recorded calls in place of arguments, which mixed precision would cast one by one.
+
+    Args:
+        module: of diffusers, perhaps sharded.
+        left_out: arguments of the engine's class that diffusers' does without.
+    """
+    inner: Any = module  # a stand-in of a test may be none
+    while hasattr(inner, "_fsdp_wrapped_module"):
+        inner = inner._fsdp_wrapped_module
+    if isinstance(inner, torch.nn.Module) and "forward" not in vars(inner):
+        vars(inner)["_left_out"] = frozenset(left_out)
+        vars(inner)["forward"] = types.MethodType(_forward, inner)
+
+
+def _forward(self: Any, *args: Any, calls: DenoiserCalls | None = None, **inputs: Any) -> Any:
+    own = type(self).forward
+    if calls is None:
+        return own(self, *args, **inputs)
+    taken = inspect.signature(own).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+
+    def predict(**given: Any) -> Any:
+        strange = [] if open_ended else [name for name in given if name not in taken]
+        lost = [name for name in strange if given[name] is not None and name not in self._left_out]
+        if lost:
+            raise TypeError(
+                f"the engine gives {lost[0]!r}, which {type(self).__name__} of the installed diffusers does not take:"
+                " name it in CallPlan(left_out=…) if the prediction does not hang on it"
+            )
+        return own(self, **{name: value for name, value in given.items() if name not in strange})
+
+    return (calls.evaluate(predict, next(self.parameters()).dtype),)
+
+
+@dataclass(frozen=True)
+class DiffusersSource(DenoiserSource):
+    """Where the weights of a denoiser lie; diffusers builds it.
+
+    Attributes:
+        folder: below the checkpoint.
+    """
+
+    build: Callable[[Any], Any] | None = None
+    folder: str = FOLDER
+
+    def weights(self, model_path: str) -> dict[str, torch.Tensor]:
+        """Tensors of the checkpoint by diffusers' names, mapped from its files.
+
+        Raises:
+            FileNotFoundError: there are none.
+        """
+        place = os.path.join(model_path, self.folder)
+        names = sorted(os.listdir(place)) if os.path.isdir(place) else []
+        indexes = [name for name in names if name.endswith(".safetensors.index.json")]
+        files = [name for name in names if name.endswith(".safetensors")]
+        if indexes:
+            with open(os.path.join(place, indexes[0]), encoding="utf-8") as file:
+                files = sorted({os.path.basename(name) for name in json.load(file)["weight_map"].values()})
+        if not files:
+            raise FileNotFoundError(f"{place} has no *.safetensors")
+        found: dict[str, torch.Tensor] = {}
+        for name in files:
+            with safe_open(os.path.join(place, name), framework="pt", device="cpu") as tensors:
+                found |= {key: tensors.get_tensor(key) for key in tensors.keys()}
+        return found
+
+
+class OwnLoader:
+    """The engine's loader of a denoiser, which takes names of diffusers and fuses layers by itself.
+
+    Args:
+        denoiser: the engine's module.
+    """
+
+    def __init__(self, denoiser: Any) -> None:
+        self.denoiser = denoiser
+        # The adapter manager may have put layers around those that the loader knows.
+        self.parameters = {plain_name(name): value for name, value in denoiser.named_parameters()}
+        self.buffers = {plain_name(name): value for name, value in denoiser.named_buffers()}
+
+    def load(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, set[str]]]:
+        """Load one tensor after the other, under the name that the actor sends it by or diffusers'.
+
+        Yields:
+            Its name, and those of the engine's parameters that took it.
+
+        Raises:
+            KeyError: the loader leaves a tensor out.
+        """
+        own = vars(self.denoiser)
+        own["named_parameters"] = lambda *args, **kwargs: iter(self.parameters.items())
+        own["named_buffers"] = lambda *args, **kwargs: iter(self.buffers.items())
+        try:
+            for sent, tensor in weights:
+                name = sent_name(sent)
+                with torch.no_grad():
+                    taken = set(self.denoiser.load_weights([(name, tensor)]) or ())
+                if not taken:
+                    raise KeyError(f"the engine's {type(self.denoiser).__name__} has no place for {name!r}")
+                yield name, taken
+        finally:
+            del own["named_parameters"], own["named_buffers"]
+
+
+def fold_by_loader(
+    denoiser: torch.nn.Module, fold: LoraFold, tensors: dict[str, torch.Tensor], peft_config: dict[str, Any]
+) -> None:
+    """Give the weights of a denoiser with a loader of its own an update of the actor's.
+
+    Raises:
+        ValueError: as :meth:`LoraFold.folded`.
+        KeyError: the loader leaves a weight out.
+    """
+    like = next(parameter for parameter in denoiser.parameters() if parameter.is_floating_point())
+    for _ in OwnLoader(denoiser).load(fold.folded(tensors, peft_config, lambda name: (like.device, like.dtype))):
+        pass
+
+
+class DiffusersRollout(RecordedRollout):
+    """Goes before a pipeline of vllm-omni whose denoiser training has from diffusers."""
+
+    def fill_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+        """Put the actor's weights into the denoiser, through its own loader.
+
+        Returns:
+            Names of the denoiser's parameters that were filled.
+
+        Raises:
+            KeyError: the loader leaves a tensor out.
+        """
+        if self.rollout_plan.folds_lora:
+            weights = self._lora_fold.noting(weights)
+        filled: set[str] = set()
+        for _, taken in OwnLoader(self._engine_denoiser).load(weights):
+            filled |= taken
+        return filled
+
+    def _mapped_checkpoint(self) -> dict[str, torch.Tensor]:
+        source: Any = self.rollout_plan.source
+        found: dict[str, torch.Tensor] = source.weights(local_checkpoint(self.od_config.model))
+        return found
+
+    def fold_lora(self, tensors: dict[str, torch.Tensor], peft_config: dict[str, Any]) -> None:
+        """Fold the actor's update into the denoiser's weights, through its own loader."""
+        fold_by_loader(self._engine_denoiser, self._lora_fold, tensors, peft_config)

@@ -1,0 +1,138 @@
+"""Settings of guidance, under whatever name and type a request or a configuration gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+def resolve_settings(
+    overrides: Mapping[str, Any], defaults: Mapping[str, Any], others: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Any]:
+    """Fill in defaults and bring the values to one type, whether they come from JSON, Hydra or Python.
+
+    Args:
+        overrides: values by name; names that are not asked for and None are passed over.
+        defaults: value of each setting; its type is the setting's: text, a tuple of numbers, or else a number.
+        others: names that are asked next, in order, where a setting is not given under its own.
+
+    Raises:
+        ValueError: a setting of several numbers is given another number of them.
+    """
+    resolved: dict[str, Any] = {}
+    for name, default in defaults.items():
+        asked = (overrides.get(key) for key in (name, *(others or {}).get(name, ())))
+        value = next((found for found in asked if found is not None), default)
+        if isinstance(default, tuple):
+            if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != len(default):
+                raise ValueError(f"{name} must be {len(default)} numbers, got {value!r}")
+            resolved[name] = tuple(float(bound) for bound in value)
+        else:
+            resolved[name] = str(value) if isinstance(default, str) else float(value)
+    return resolved
+
+
+def setting_names(defaults: Mapping[str, Any], others: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Every name under which a setting may be given."""
+    return tuple(dict.fromkeys([*defaults, *(name for names in others.values() for name in names)]))
+
+
+def settings_of(
+    defaults: Mapping[str, Any],
+    others: Mapping[str, Sequence[str]] | None = None,
+    choices: Mapping[str, Sequence[str]] | None = None,
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """What fills in these defaults; see :func:`resolve_settings`.
+
+    It raises ValueError, too, where a setting of ``choices`` is none of them.
+    """
+
+    def resolve(overrides: Mapping[str, Any]) -> dict[str, Any]:
+        values = resolve_settings(overrides, defaults, others)
+        for name, known in (choices or {}).items():
+            if values[name] not in known:
+                raise ValueError(f"{name} must be one of {known}, got {values[name]!r}")
+        return values
+
+    return resolve
+
+
+@dataclass(frozen=True)
+class PackedGuidance:
+    """Classifier-free guidance of a pipeline that packs its branches, for each sample by itself.
+
+    Text guidance is ``u + s * (c - u)``. Image guidance follows, with the branch that drops the input image. Without
+    such an image that branch is the conditional one and needs no third forward.
+
+    Attributes:
+        text_scale: name of the setting ``s``.
+        image_scale: of the scale of image guidance; empty where there is none.
+        interval: of the pair of levels between which guidance is on; empty where it is always on.
+        from_lowest: the lower level itself is inside.
+        of_time: the interval is compared with one less the noise level, in float32 as in the rollout.
+        renorm_type, renorm_min: of the kind of renorm and its smallest factor; empty where there is none.
+        renorms: kinds that the pipeline knows: ``text_channel`` before image guidance, ``global`` and ``channel``
+            behind it.
+        epsilon: added to the norm.
+    """
+
+    text_scale: str
+    image_scale: str = ""
+    interval: str = ""
+    from_lowest: bool = False
+    of_time: bool = False
+    renorm_type: str = ""
+    renorm_min: str = ""
+    renorms: tuple[str, ...] = ()
+    epsilon: float = 0.0
+
+    def combine(
+        self,
+        conditional: torch.Tensor,
+        unconditional: torch.Tensor,
+        sigma: torch.Tensor,
+        guidance: Mapping[str, Any],
+        image_free: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Combine the branches of one step.
+
+        Args:
+            conditional: ``(B, N, C)`` float32 velocity with the prompt.
+            unconditional: ``(B, N, C)`` float32 velocity without it.
+            sigma: ``(B,)`` noise levels; samples of a micro-batch may stand at different steps.
+            guidance: settings by name.
+            image_free: ``(B, N, C)`` float32 velocity with the prompt and without the image; None where there is no
+                image.
+
+        Returns:
+            ``(B, N, C)`` float32; samples outside the interval keep the conditional velocity.
+        """
+        guided: torch.Tensor = unconditional + guidance[self.text_scale] * (conditional - unconditional)
+        guided = self._renormed("text_channel", guided, conditional, guidance)
+        if self.image_scale and guidance[self.image_scale] > 1.0:
+            start = conditional if image_free is None else image_free
+            guided = start + guidance[self.image_scale] * (guided - start)
+        for kind in ("global", "channel"):
+            guided = self._renormed(kind, guided, conditional, guidance)
+        if not self.interval:
+            return guided
+        low, high = guidance[self.interval]
+        level = 1 - sigma if self.of_time else sigma.double()  # the rollout compares Python floats
+        active = ((level >= low) if self.from_lowest else (level > low)) & (level <= high)
+        kept: torch.Tensor = torch.where(active.view(-1, 1, 1), guided, conditional)
+        return kept
+
+    def _renormed(
+        self, kind: str, guided: torch.Tensor, conditional: torch.Tensor, guidance: Mapping[str, Any]
+    ) -> torch.Tensor:
+        """Scale ``guided`` to the norm of ``conditional``, by a factor from the smallest to 1, if it is that kind."""
+        if kind not in self.renorms or guidance[self.renorm_type] != kind:
+            return guided
+        dims = (1, 2) if kind == "global" else (-1,)
+        target, norm = (torch.linalg.vector_norm(x, dim=dims, keepdim=True) for x in (conditional, guided))
+        least = guidance[self.renorm_min] if self.renorm_min else 0.0
+        scaled: torch.Tensor = guided * (target / (norm + self.epsilon)).clamp(min=least, max=1.0)
+        return scaled

@@ -1,0 +1,140 @@
+"""What every rollout adapter does with a request: its steps, its guidance, its window, and what goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from .guidance import setting_names
+from .levels import pick_sde_window
+from .model import Common, other_names
+from .steps import Trajectory
+
+
+@dataclass(frozen=True)
+class SteppedPlan:
+    """How a pipeline is rolled out.
+
+    Attributes:
+        common: what rollout and training share.
+        result: makes what the engine takes of the media and the trajectory.
+        media_key: of the media where the pipeline's own result names none.
+        default_seed: the seed of every request that brings none, in the pipeline; None where it is a random one.
+    """
+
+    common: Any
+    result: Callable[..., Any] | None = None
+    media_key: str = "image"
+    default_seed: int | None = None
+
+
+class SteppedRollout:
+    """Goes before a pipeline of vllm-omni."""
+
+    rollout_plan: ClassVar[Any]
+
+    # One request at a time through ``forward``: the engine's step-wise mode would bypass the recording.
+    supports_step_execution = False
+
+    sde_scheduler: Any
+    od_config: Any
+
+    @staticmethod
+    def _extra_args(params: Any) -> dict[str, Any]:
+        """What a request brings beside the engine's own settings.
+
+        Raises:
+            ValueError: the request does not say how many steps it wants.
+        """
+        if params.num_inference_steps is None:
+            raise ValueError("a rollout request needs num_inference_steps")
+        if params.extra_args is None:
+            params.extra_args = {}
+        found: dict[str, Any] = params.extra_args
+        return found
+
+    def _steps(self, params: Any, extra_args: dict[str, Any], prompt: Any) -> dict[str, Any]:
+        """Arguments of :meth:`RecordingScheduler.start`; ``prompt`` is the request's."""
+        # No noise is how validation and the engine's warm-up are told from training: no window, no trajectory.
+        noise_level = float(extra_args.get("noise_level", 0.0))
+        window = None
+        if noise_level > 0.0:
+            slides = extra_args.get("sample_strategy") == "progressive"
+            window = pick_sde_window(
+                extra_args.get("sde_window_size"),
+                extra_args.get("sde_window_range"),
+                extra_args.get("global_steps"),
+                seed=int(extra_args.get("sde_window_seed") or 0),
+                every=int(extra_args.get("iters_per_group") or 1) if slides else None,
+            )
+        if self.rollout_plan.default_seed is not None and params.seed is None:
+            # The pipeline would give every request the same noise, that of its default seed.
+            params.seed = int(torch.randint(2**31, (1,)))
+        return {
+            "num_inference_steps": int(params.num_inference_steps),
+            "window": window,
+            "noise_level": noise_level,
+            "sde_type": str(extra_args.get("sde_type", "sde")),
+            "record_log_probs": bool(extra_args.get("logprobs", True)),
+            # Not the request's own generator: seeded like the initial latents, it would repeat them as noise.
+            "generator": extra_args.get("generator"),
+            "seed": params.seed,
+        }
+
+    def _set_guidance(self, params: Any, extra_args: dict[str, Any]) -> dict[str, Any]:
+        """Bring the request's guidance to the values that training uses, wherever the pipeline reads them.
+
+        Under its other names, too: the pipeline may decide by one of them whether a branch runs.
+        """
+        common: Common = self.rollout_plan.common
+        other = other_names(common)
+        given = {name: extra_args.get(name) for name in setting_names(common.CFG_DEFAULTS, other)}
+        for name, value in given.items():
+            # The engine fills in a scale that a request leaves out, and says whether it did.
+            if value is None and getattr(params, f"{name}_provided", True):
+                given[name] = getattr(params, name, None)
+        guidance = common.resolve_guidance(given)
+        others: dict[str, list[Any]] = {}
+        for name, value in guidance.items():
+            for second in other.get(name, ()):
+                others.setdefault(second, []).append(value)
+        agreed = {second: values[0] for second, values in others.items() if values.count(values[0]) == len(values)}
+        for name, value in {**agreed, **guidance}.items():
+            extra_args[name] = value
+            if hasattr(params, name):
+                setattr(params, name, value)
+            if hasattr(params, f"{name}_provided"):
+                setattr(params, f"{name}_provided", True)
+        return guidance
+
+    def _result(self, output: Any, trajectory: Trajectory, carried: dict[str, Any]) -> Any:
+        """What the engine takes of a pipeline's result."""
+        output = output[0] if isinstance(output, list) else output
+        key, media, metadata = self._media(output.output)
+        assert self.rollout_plan.result is not None
+        names = ("trajectory_latents", "trajectory_timesteps", "trajectory_log_probs")
+        return self.rollout_plan.result(
+            output,
+            media=media,
+            media_key=key,
+            metadata=metadata,
+            trajectory=dict(zip(names, trajectory, strict=True)),
+            carried=carried,
+        )
+
+    def _media(self, media: Any) -> tuple[str, Any, dict[str, Any] | None]:
+        """Key, media and metadata of what the pipeline returns."""
+        metadata, media_key = None, self.rollout_plan.media_key
+        if isinstance(media, dict) and isinstance(media.get("payload"), dict):
+            metadata, media = dict(media.get("metadata") or {}), media["payload"]
+        if isinstance(media, dict):
+            key = next((key for key in ("image", "video", "audio", "output") if key in media), None)
+            if key is None and len(media) == 1:
+                media = next(iter(media.values()))
+            else:
+                media_key = key or media_key
+                media = media.get(media_key)
+        return media_key, media, metadata

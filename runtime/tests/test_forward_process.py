@@ -1,0 +1,86 @@
+"""DiffusionNFT: a rollout without noise, and its calls at clean latents that noise is added to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from test_taped_calls import CONFIG, SHAPE, Denoiser, Module, guided, recorders, rolled_out
+
+from flow_grpo_runtime.calls import COLUMN
+from flow_grpo_runtime.carried import read_record
+from flow_grpo_runtime.forward_process import ForwardProcess, at_level
+from flow_grpo_runtime.model import CallPlan
+
+UNEVEN = [1.0, 0.8123, 0.5557, 0.3501, 0.0]
+
+
+class Adapter(ForwardProcess):
+    common = type("common", (), {"CALLS": CallPlan(stacked=True)})
+
+
+def clean(seed: int = 0, scale: float = 3.0, levels: list[float] = UNEVEN) -> tuple[Denoiser, dict[str, Any]]:
+    denoiser = Denoiser()
+    asked = {"noise_level": 0.0, "plain": True, "record_log_probs": False}
+    return denoiser, rolled_out(recorders()[0], denoiser, scale=scale, seed=seed, levels=levels, **asked)
+
+
+def predicted(denoiser: Denoiser, samples: list[dict[str, Any]], noisy: torch.Tensor, times: torch.Tensor) -> Any:
+    batch = {COLUMN: [sample["record"] for sample in samples]}
+    module = Module(denoiser)
+    given, other = Adapter.prepare_model_inputs(module, CONFIG, noisy, times, None, None, None, None, batch, 0)
+    assert other is None
+    return Adapter.forward(module, CONFIG, given, other)
+
+
+def test_at_the_latents_of_the_rollout_training_predicts_its_velocities() -> None:
+    denoiser, sample = clean()
+    latents = sample["latents"]
+    assert latents.shape == (1, 5, *SHAPE[1:])
+    assert sample["log_probs"] is None
+    for step in range(4):
+        made = predicted(denoiser, [sample], latents[:, step], torch.tensor([1000 * UNEVEN[step]]))
+        stepped = (latents[:, step + 1] - latents[:, step]) / (UNEVEN[step + 1] - UNEVEN[step])
+        assert torch.allclose(made, stepped, rtol=0, atol=1e-5)
+        assert not torch.allclose(made, -stepped, rtol=0, atol=1e-2)
+
+
+def test_levels_that_the_trainer_rounds_down_are_those_of_the_calls() -> None:
+    denoiser, sample = clean()
+    other = clean(seed=1, scale=5.0)[1]
+    noise = torch.randn(2, *SHAPE[1:], generator=torch.Generator().manual_seed(3))
+    times = torch.tensor([1000 * UNEVEN[1], 1000 * UNEVEN[2]]).long()
+    assert times.tolist() == [812, 555]
+    level = times.view(-1, 1, 1) / 1000.0
+    ends = torch.cat([one["latents"][:, -1] for one in (sample, other)])
+    noisy = (1 - level) * ends + level * noise
+    made = predicted(denoiser, [sample, other], noisy, times)
+    for row, (scale, at) in enumerate(((3.0, 0.812), (5.0, 0.555))):
+        expected = guided(denoiser, noisy[row : row + 1], at, scale, row)
+        assert torch.allclose(made[row : row + 1], expected, rtol=0, atol=1e-5)
+    made.sum().backward()
+    assert denoiser.weight.grad is not None
+    assert denoiser.weight.grad.abs() > 0
+
+
+def test_a_level_that_no_step_had_is_refused() -> None:
+    sample = clean()[1]
+    with pytest.raises(ValueError, match=r"noise level 0\.700000 is none of the rollout's"):
+        at_level(read_record(sample["record"]), 0.7)
+
+
+def test_a_time_that_is_no_line_over_the_levels_is_refused() -> None:
+    record = dict(read_record(clean()[1]["record"]))
+    kind, arguments = record["calls"][0]
+    curved = ("each", [("same", torch.tensor(level**3)) for level in UNEVEN[:-1]])
+    record["calls"] = [(kind, {**arguments, "time": curved}), *record["calls"][1:]]
+    with pytest.raises(ValueError, match=r"the denoiser's time does not follow the noise level in a straight line"):
+        at_level(record, 0.812)
+
+
+def test_a_window_of_steps_is_not_enough() -> None:
+    denoiser = Denoiser()
+    sample = rolled_out(recorders()[0], denoiser, window=(1, 3))
+    with pytest.raises(ValueError, match="2 of 4 steps were recorded"):
+        at_level(read_record(sample["record"]), 0.8)

@@ -1,0 +1,210 @@
+"""Calls of the denoiser: what is recorded comes back as it was, and what cannot is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from planned_calls import GUIDANCE, Planned, guide, replayed
+
+
+class Denoiser(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, hidden_states: Any, time: torch.Tensor, *, text: Any, extra: Any = None) -> tuple[torch.Tensor]:
+        hidden = torch.stack(hidden_states) if isinstance(hidden_states, list) else hidden_states
+        shift = sum(t.mean() for t in text.values())
+        return (self.weight * hidden * time.reshape(-1, *[1] * (hidden.ndim - 1)) + shift,)
+
+
+def walk(calls: Planned, call: Callable[..., torch.Tensor], steps: int = 3) -> tuple[torch.Tensor, list[Any], Any]:
+    """Walk some steps; ``call`` calls the denoiser as a pipeline would and returns what it takes its step with."""
+    recorder, denoiser, latents = calls.CallRecorder(), Denoiser(), torch.randn(1, 4, 6)
+    recorder.watch(denoiser)
+    recorder.begin(active=True)
+    seen = []
+    for step in range(steps):
+        with torch.no_grad():
+            velocity = call(denoiser, latents, step)
+        assert torch.allclose(recorder.step(latents, velocity, guide, keep=True), velocity, atol=1e-5)
+        seen.append((latents, velocity))
+        latents = latents - 0.1 * velocity
+    return recorder.finish(GUIDANCE), seen, denoiser
+
+
+def text(length: int, seed: int) -> dict[str, torch.Tensor]:
+    return {"embeds": torch.randn(1, length, 64, generator=torch.Generator().manual_seed(seed))}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_calls_come_back_whichever_is_first(calls: Planned, order: tuple[int, int]) -> None:
+    given = [text(400, 1), text(3, 2)]
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        made = {i: denoiser(latents, torch.tensor([0.9 - 0.1 * step]), text=given[i])[0] for i in order}
+        return guide(made[0], made[1])
+
+    content, seen, denoiser = walk(calls, call)
+    for value in given:
+        value["embeds"].zero_()  # what the pipeline changes later is not what it gave
+    for step, (latents, velocity) in enumerate(seen):
+        assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
+    assert len(content) < 1.5 * 400 * 64 * 4  # the prompt is kept once, not once a step
+
+
+def test_branches_evaluated_as_a_batch_come_back(calls: Planned) -> None:
+    prompt = text(5, 1)
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        doubled = list(torch.cat([latents, latents]).unbind())
+        out = denoiser(doubled, torch.tensor([0.5, 0.25 + 0.1 * step]), text=prompt)[0]
+        return guide(out[1:], out[:1])
+
+    content, seen, denoiser = walk(calls, call)
+    for step, (latents, velocity) in enumerate(seen):
+        assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_latents_behind_a_given_frame_are_those_of_training(calls: Planned, rows: int) -> None:
+    """An image's first frame goes to the denoiser with the latents, and the scheduler gets what lies behind it."""
+    frame = torch.randn(1, 4, 2)
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        whole = torch.cat([frame, latents], dim=2).repeat(rows, 1, 1)
+        made = denoiser(whole, torch.full((rows,), 0.9 - 0.1 * step), text=text(3, 1))[0][:, :, 2:]
+        return guide(*made.flip(0).split(1)) if rows == 2 else guide(made, None)
+
+    content, seen, denoiser = walk(calls, call)
+    given = calls.read_calls([content])[0]["calls"][0][1]["hidden_states"]
+    assert given[0] == "behind"
+    assert given[1].shape == (rows, 4, 2)
+    for step, (latents, velocity) in enumerate(seen):
+        conditional = calls.DenoiserCalls(calls.read_calls([content]), latents, step, GUIDANCE)
+        if rows == 2:
+            assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
+            moved = replayed(calls, content, latents + 1, step, denoiser)
+        else:
+            assert torch.allclose(conditional.evaluate(denoiser, torch.float32), velocity, atol=1e-6)
+            moved = calls.DenoiserCalls(calls.read_calls([content]), latents + 1, step, GUIDANCE).evaluate(
+                denoiser, torch.float32
+            )
+        assert torch.allclose(moved - velocity, torch.full_like(velocity, 2 * (0.9 - 0.1 * step)), atol=1e-5)
+
+
+def test_a_denoiser_that_doubles_its_sample_itself_is_called_for_each(calls: Planned) -> None:
+    prompt = text(5, 1)
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        out = denoiser(latents, torch.tensor([0.5, 0.25 + 0.1 * step]), text=prompt)[0]
+        return guide(out[1:], out[:1])
+
+    content, seen, denoiser = walk(calls, call)
+    for step, (latents, velocity) in enumerate(seen):
+        assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
+        both = calls.DenoiserCalls(calls.read_calls([content] * 2), latents.repeat(2, 1, 1), step, GUIDANCE)
+        assert torch.equal(*both.evaluate(denoiser, torch.float32).split(1))
+
+
+def test_a_step_without_the_unconditional_branch_has_none(calls: Planned) -> None:
+    given = [text(4, 1), text(4, 2)]
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        time = torch.tensor([0.5])
+        made = [denoiser(latents, time, text=value)[0] for value in given[: 2 if step < 2 else 1]]
+        return guide(made[0], made[1] if len(made) > 1 else None)
+
+    content, seen, _ = walk(calls, call)
+    counts = [
+        len(calls.DenoiserCalls(calls.read_calls([content]), latents, step, GUIDANCE, conditional=False))
+        for step, (latents, _) in enumerate(seen)
+    ]
+    assert counts == [1, 1, 0]
+
+
+def test_arguments_in_the_dtype_of_the_weights_follow_them(calls: Planned) -> None:
+    content, seen, _ = walk(calls, lambda d, x, _: d(x, torch.tensor([0.123456789]), text=text(2, 1), extra=7)[0])
+    given: list[dict[str, Any]] = []
+
+    def denoiser(**arguments: Any) -> torch.Tensor:
+        given.append(arguments)
+        return arguments["hidden_states"]
+
+    calls.DenoiserCalls(calls.read_calls([content]), seen[0][0], 0, GUIDANCE).evaluate(denoiser, torch.bfloat16)
+    assert given[0]["hidden_states"].dtype == given[0]["text"]["embeds"].dtype == torch.bfloat16
+    assert given[0]["extra"] == 7
+
+
+def test_a_call_under_autocast_is_made_under_it_again(calls: Planned) -> None:
+    class Linear(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(6, 6)
+
+        def forward(self, hidden_states: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+            return self.layer(hidden_states) * time
+
+    recorder, denoiser, latents = calls.CallRecorder(), Linear(), torch.randn(1, 4, 6)
+    recorder.watch(denoiser)
+    recorder.begin(active=True)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        velocity = denoiser(latents, torch.tensor([0.5]))
+    recorder.step(latents, velocity.float(), guide, keep=True)
+    again = calls.DenoiserCalls(calls.read_calls([recorder.finish(GUIDANCE)]), latents, 0, GUIDANCE).evaluate(
+        denoiser, torch.float32
+    )
+    assert torch.equal(again.float(), velocity.float())
+    assert not torch.equal(denoiser(latents, torch.tensor([0.5])), velocity.float())  # it makes a difference
+
+
+def test_what_cannot_be_carried_is_named(calls: Planned) -> None:
+    class Cache:
+        pass
+
+    with pytest.raises(NotImplementedError, match="the denoiser's extra is a Cache"):
+        walk(calls, lambda d, x, _: d(x, torch.tensor([0.5]), text=text(2, 1), extra=Cache())[0])
+
+
+def test_another_velocity_than_training_computes_is_refused(calls: Planned) -> None:
+    with pytest.raises(RuntimeError, match=r"guide\(\) does not make of them"):
+        walk(calls, lambda d, x, _: 1.01 * d(x, torch.tensor([0.5]), text=text(2, 1))[0])
+    with pytest.raises(RuntimeError, match="without calling its denoiser"):
+        walk(calls, lambda d, x, _: x)
+
+
+def test_calls_of_other_trajectories_are_refused(calls: Planned) -> None:
+    content, seen, _ = walk(calls, lambda d, x, _: d(x, torch.tensor([0.5]), text=text(2, 1))[0])
+    latents = seen[0][0]
+    with pytest.raises(ValueError, match="2 samples for 1 trajectories"):
+        calls.DenoiserCalls(calls.read_calls([content, content]), latents, 0, GUIDANCE)
+    with pytest.raises(ValueError, match="step 3 is asked for"):
+        calls.DenoiserCalls(calls.read_calls([content]), latents, 3, GUIDANCE)
+    with pytest.raises(ValueError, match="was guided with"):
+        calls.DenoiserCalls(calls.read_calls([content]), latents, 0, {"guidance_scale": 2.0})
+
+
+def test_a_dictionary_is_what_it_was_before_the_call_filled_or_emptied_it(calls: Planned) -> None:
+    class Filling(torch.nn.Module):
+        def forward(self, x: torch.Tensor, cache: dict[str, Any], options: dict[str, float]) -> torch.Tensor:
+            cache.setdefault("text", torch.ones(3))
+            return x * options.pop("scale")
+
+    recorder, denoiser, latents = calls.CallRecorder(), Filling(), torch.randn(1, 4, 6)
+    recorder.watch(denoiser)
+    recorder.begin(active=True)
+    cache: dict[str, Any] = {}
+    for _ in range(2):
+        velocity = denoiser(latents, cache, {"scale": 2.0})
+        recorder.step(latents, velocity, guide, keep=True)
+    content = recorder.finish(GUIDANCE)
+    seen = []
+    denoiser.register_forward_pre_hook(lambda _, args, kwargs: seen.append(len(kwargs["cache"])), with_kwargs=True)
+    for step in range(2):
+        for _ in range(2):  # what one evaluation fills, the next does not see
+            made = calls.DenoiserCalls(calls.read_calls([content]), latents, step, GUIDANCE, conditional=True)
+            assert torch.equal(made.evaluate(denoiser, torch.float32), 2 * latents)
+    assert seen == [0, 0, 0, 0]

@@ -1,0 +1,62 @@
+"""Child process that exports a trained checkpoint with the package's own knowledge of its release.
+
+Started by its path, with that of a JSON file, the job.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    """Read the job, export, write the outcome."""
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+    from scaffold.files.reading import read_text
+    from scaffold.verify.child.leftovers import die_with_parent
+
+    die_with_parent()
+    job = json.loads(read_text(sys.argv[1]))
+    os.environ.update({"LOCAL_RANK": "0", "TOKENIZERS_PARALLELISM": "0"})
+    os.environ.setdefault("OMNI_SCAFFOLD_KIT_PROFILE", job["profile"])
+    if job["executed"]:
+        os.environ["FLOW_GRPO_UPSTREAM"] = job["executed"]
+    os.environ["TMPDIR"] = tempfile.tempdir = job["logs"]
+    Path(job["outcome"]).write_text(json.dumps(outcome_of(job)), encoding="utf-8")
+
+
+def outcome_of(job: dict[str, Any]) -> dict[str, Any]:
+    """What the runtime's ``export.run`` says; ``error``, one line, where it cannot be done."""
+    from scaffold.verify.child.host import one_line
+
+    try:
+        from scaffold.verify.child.imports import prepare
+
+        origins = prepare(job["root"], job["sources"], job["checkout"], job["kit"], None)
+        if job["beside"] is not None and origins["vllm_omni"] == "kit":
+            importlib.import_module("omni_scaffold_kit.model_finder").install(job["beside"])
+        export = importlib.import_module(job["export"])
+    except ModuleNotFoundError as error:
+        if error.name == job["export"]:
+            return {
+                "error": "the runtime beside the package cannot export yet: `omni-scaffold update` brings a newer one"
+            }
+        return {"error": f"the package cannot be imported: {one_line(error, job['root'])}"}
+    except BaseException as error:
+        return {"error": f"the package cannot be imported: {one_line(error, job['root'])}"}
+    try:
+        found: dict[str, Any] = export.run(job["module"], job["source"], job["base"], job["out"], job["adapter"])
+        return {"told": found, "lines": list(export.lines(found))}
+    except (OSError, ValueError, NotImplementedError) as error:
+        return {"error": " ".join(str(error).split())}
+    except BaseException as error:
+        return {"error": one_line(error, job["root"])}
+
+
+if __name__ == "__main__":
+    main()
