@@ -18,6 +18,7 @@ PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
 MODEL = f"{PACKAGE}/bagel_model.py"
 README = "examples/flowgrpo_trainer/bagel/README.md"
 SCRIPT = "examples/flowgrpo_trainer/bagel/run_bagel_ocr_lora.sh"
+SMOKE = "tests/special_e2e/run_flowgrpo_bagel.sh"
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_only_what_depends_on_sizes_changes(
     before, after = tree_of(default_tree), tree_of(render(tiny_checkpoint()))
     assert sorted(before) == sorted(after)
     assert {path for path in before if before[path] != after[path]} == {
-        *(MODEL, README, SCRIPT, f"{PACKAGE}/scaffold.toml", f"{PACKAGE}/scaffold.lock.toml"),
+        *(MODEL, README, SCRIPT, SMOKE, f"{PACKAGE}/scaffold.toml", f"{PACKAGE}/scaffold.lock.toml"),
         *(path for path in before if before[path][0] == "link" and before[path] != after[path]),
     }
 
