@@ -379,6 +379,23 @@ def test_two_dtypes_in_a_sharded_unit_are_named(
     )
 
 
+def test_an_input_that_the_wrapper_casts_is_named(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    """A timestep that the module itself turns into waves has three digits left under FSDP2 in bfloat16."""
+    package = hand_written("nested_sizes")
+    edit(package / "training.py", '"hour": torch.cat([f.sin(), f.cos()], -1)', '"hour": t')
+    edit(
+        package / "fabric.py",
+        "        x = x + self.hour(hour.to(dtype))[:, None]\n",
+        "        f = hour.float()[:, None] * torch.logspace(0, 2, 16, device=hour.device)\n"
+        "        x = x + self.hour(torch.cat([f.sin(), f.cos()], -1).to(dtype))[:, None]\n",
+    )
+    found = results(package, "fsdp2-bf16")["fsdp2-bf16"]
+    assert found.status == "fail", found
+    assert "the wrapper casts hour of Fabric.forward from float32 to bfloat16" in found.reason
+
+
 @pytest.mark.parametrize("source", ['os.environ["LOCAL_RANK"]', "p.seed"])
 def test_windows_that_do_not_follow_the_training_step_are_told_as_that(
     source: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
