@@ -14,6 +14,10 @@ from installed import require
 from scaffold.verify import contract_level
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.package import declared_lists, model_names, open_package
+from scaffold.verify.rollout import level
+from scaffold.verify.rollout.environment import Environment
+from scaffold.verify.rollout.facts import NotEstablishedError
+from scaffold.verify.rollout.level import make_plan
 
 pytestmark = pytest.mark.upstream
 
@@ -409,8 +413,9 @@ def test_windows_that_do_not_follow_the_training_step_are_told_as_that(
 
 
 def test_files_of_the_model_are_found_by_the_architecture_that_a_launch_script_names(
-    hand_written: Callable[[str], Path],
+    hand_written: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(level, "gather_facts", lambda *_: {})
     folder = hand_written("one_file")
     package = open_package(folder)
     assert model_names(package) == ["slab"]
@@ -420,6 +425,9 @@ def test_files_of_the_model_are_found_by_the_architecture_that_a_launch_script_n
     script.parent.with_name("other").mkdir()
     (script.parent.with_name("other") / "run.sh").write_text("ARCHITECTURE=OmniSlabForConditionalGenerationTwo\n")
     assert model_names(package) == ["slab", "slabs"]
+    builders = "build_slab_tiny_random.py and tests/special_e2e/build_slabs_tiny_random.py are missing"
+    with pytest.raises(NotEstablishedError, match=builders):
+        make_plan(package, Environment(tmp_path, "0.30.0"), None, tmp_path)
 
 
 def test_a_function_of_the_preprocessor_that_takes_other_arguments_is_a_skip(
