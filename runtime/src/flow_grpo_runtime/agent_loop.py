@@ -113,8 +113,8 @@ class _ServerWithMedia:
 def inputs_of(extra_info: Mapping[str, Any]) -> dict[str, Any]:
     """What a row names; ``inputs`` is a JSON object."""
     inputs = extra_info.get("inputs") or {}
-    found: dict[str, Any] = json.loads(inputs) if isinstance(inputs, str) else inputs
-    return found
+    parsed: dict[str, Any] = json.loads(inputs) if isinstance(inputs, str) else inputs
+    return parsed
 
 
 def values_of(inputs: Mapping[str, Any], needed: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:

@@ -40,19 +40,19 @@ class CleanLatents(_Adapter):
         asked["plain"], asked["record_log_probs"] = asked["record_log_probs"], False
         return asked
 
-    def _result(self, output: Any, trajectory: Any, carried: dict[str, Any]) -> Any:
+    def _result(self, output: Any, trajectory: Any, columns: dict[str, Any]) -> Any:
         latents, levels, _ = trajectory
         if latents is not None:
             # VeRL-Omni's engine looks for embeddings of a prompt, which recorded calls have in them.
             empty = torch.zeros(1, 1, 1)
-            carried = {
-                **carried,
+            columns = {
+                **columns,
                 "latents_clean": latents[:, -1],
                 "train_timesteps": levels * 1000.0,
                 "prompt_embeds": empty,
                 "prompt_embeds_mask": torch.ones(1, 1, dtype=torch.long),
             }
-        return super()._result(output, (None, None, None), carried)
+        return super()._result(output, (None, None, None), columns)
 
 
 def seed_of(prompt: Any, training_step: int | None) -> int:

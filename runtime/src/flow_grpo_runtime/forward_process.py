@@ -63,7 +63,7 @@ class ForwardProcess(RecordedTraining):
         common: Common = cls.common
         cls.adopt(module)
         recorded = [
-            at_level(found, float(time) / SCALE) for found, time in zip(read_calls(micro_batch), timesteps, strict=True)
+            at_level(call, float(time) / SCALE) for call, time in zip(read_calls(micro_batch), timesteps, strict=True)
         ]
         return {"calls": DenoiserCalls(common.CALLS, recorded, latents.float(), 0)}, None
 

@@ -103,16 +103,16 @@ class CheckpointedLayer(torch.nn.Module):
         Returns:
             The layers; what stands inside of another one is computed again with that.
         """
-        inside = tuple(f"{path}." for path, layer in module.named_modules() if _is_named(layer, names))
-        found = [
+        prefixes = tuple(f"{path}." for path, layer in module.named_modules() if _is_named(layer, names))
+        outermost = [
             layer
             for path, layer in module.named_modules()
-            if path and _is_named(layer, names) and not path.startswith(inside)
+            if path and _is_named(layer, names) and not path.startswith(prefixes)
         ]
-        for layer in found:
+        for layer in outermost:
             if not isinstance(layer, cls):
                 _put_before(layer, cls)
-        return [layer for layer in found if isinstance(layer, cls)]
+        return [layer for layer in outermost if isinstance(layer, cls)]
 
 
 def _is_named(layer: torch.nn.Module, names: Sequence[str]) -> bool:
@@ -165,12 +165,12 @@ class WideInputs(torch.nn.Module):
     """
 
     def forward(self, input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        found = {name: getattr(self, name, None) for name in ("weight", "bias")}
-        held = {name: tensor for name, tensor in found.items() if isinstance(tensor, torch.Tensor)}
-        narrow = any(tensor.dtype != torch.promote_types(tensor.dtype, input.dtype) for tensor in held.values())
+        attributes = {name: getattr(self, name, None) for name in ("weight", "bias")}
+        parameters = {name: tensor for name, tensor in attributes.items() if isinstance(tensor, torch.Tensor)}
+        narrow = any(tensor.dtype != torch.promote_types(tensor.dtype, input.dtype) for tensor in parameters.values())
         if not narrow or not input.is_floating_point() or torch.is_autocast_enabled(input.device.type):
             return super().forward(input, *args, **kwargs)
-        wide = {name: tensor.to(input.dtype) for name, tensor in held.items()}
+        wide = {name: tensor.to(input.dtype) for name, tensor in parameters.items()}
         return torch.func.functional_call(self, wide, (input, *args), kwargs)
 
     @classmethod
@@ -191,14 +191,14 @@ class WideParameters(torch.nn.Module):
     _wide: tuple[str, ...] = ()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        held = {name: vars(self)[name] for name in self._wide if name in vars(self)}  # where FSDP1 puts them
+        saved = {name: vars(self)[name] for name in self._wide if name in vars(self)}  # where FSDP1 puts them
         vars(self).update({name: getattr(self, name).float() for name in self._wide})
         try:
             return super().forward(*args, **kwargs)
         finally:
             for name in self._wide:
                 del vars(self)[name]
-            vars(self).update(held)
+            vars(self).update(saved)
 
     @staticmethod
     def kept(module: torch.nn.Module) -> set[str]:

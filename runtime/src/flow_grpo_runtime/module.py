@@ -86,7 +86,7 @@ class TrainedDenoiser(LoraFiles):
             checkpoint.state.setdefault(name, buffer)  # the checkpoint may leave out what the module computes
         checkpoint.tie(module)
         module.load_state_dict({name: checkpoint.state[name] for name in module.state_dict()}, assign=True)
-        checkpoint.state, checkpoint.given = {}, (None, "", "")
+        checkpoint.state, checkpoint.loading = {}, (None, "", "")
         module._checkpoint = checkpoint
         own = getattr(module, "config", None)
         place = os.path.dirname(next((path for path, _ in checkpoint.keys.values()), ""))
@@ -172,8 +172,8 @@ class TrainedDenoiser(LoraFiles):
         if "_tables" not in self.__dict__:
             with torch.inference_mode(False):  # what is kept of it serves the backward pass, too
                 self.__dict__["_tables"] = make(self)
-        found: dict[str, Any] = self.__dict__["_tables"]
-        return found
+        tables: dict[str, Any] = self.__dict__["_tables"]
+        return tables
 
     def _apply(self: Any, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         """Keep complex tables (of rotary positions) complex: a cast to a real dtype would lose half of them."""

@@ -110,11 +110,11 @@ def _replaced(
             if not entry.like:
                 kept[entry.call] = result
             return result
-        given = signature.bind(*args, **kwargs).arguments
+        bound = signature.bind(*args, **kwargs).arguments
         if entry.ids:
             argument, _, key = entry.ids.partition(".")
-            note(given[argument][key] if key else given[argument])
-        return torch.zeros_like(given[entry.like]) if entry.like else kept[entry.call]
+            note(bound[argument][key] if key else bound[argument])
+        return torch.zeros_like(bound[entry.like]) if entry.like else kept[entry.call]
 
     setattr(holder, name, call)
     try:

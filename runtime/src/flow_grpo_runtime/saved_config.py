@@ -139,8 +139,8 @@ def refuse_sharded(module: torch.nn.Module) -> None:
 
 def _plain(own: Any) -> dict[str, Any]:
     """Values of a configuration that JSON can hold; what it cannot is left out."""
-    found = _json(own)
-    return found if isinstance(found, dict) else {}
+    plain = _json(own)
+    return plain if isinstance(plain, dict) else {}
 
 
 def _json(value: Any) -> Any:

@@ -22,11 +22,11 @@ _FORM = "prompt"
 _TENSOR = "tensor in this file"
 
 
-def register_alone(whole: str, position: int, alone: str) -> None:
+def register_alone(topology: str, position: int, alone: str) -> None:
     """Let vllm-omni know the topology in which a stage has no other before it.
 
     Args:
-        whole: vllm-omni's topology.
+        topology: vllm-omni's name of it.
         position: of the stage in it.
         alone: name of the topology of that stage alone.
     """
@@ -34,7 +34,7 @@ def register_alone(whole: str, position: int, alone: str) -> None:
 
     if alone in OMNI_PIPELINES:
         return
-    known = resolve_pipeline_config(whole)
+    known = resolve_pipeline_config(topology)
     stage = dataclasses.replace(
         known.stages[position],
         stage_id=0,
@@ -42,7 +42,7 @@ def register_alone(whole: str, position: int, alone: str) -> None:
         custom_process_input_func=None,
         requires_multimodal_data=False,
     )
-    # The deploy configuration names it: no checkpoint shall be taken for one of it.
+    # Only the deploy configuration names it: vllm-omni must not recognise a checkpoint by its architecture as this one.
     register_pipeline(
         dataclasses.replace(
             known,
@@ -93,16 +93,16 @@ def read_stage_inputs(path: str) -> dict[str, Any]:
         if form is None:
             raise ValueError(f"{path} holds no {STAGE_INPUTS}: the data script makes such files")
 
-        def whole(value: Any) -> Any:
+        def restored(value: Any) -> Any:
             if isinstance(value, dict):
                 return (
                     file.get_tensor(value[_TENSOR])
                     if _TENSOR in value
-                    else {key: whole(item) for key, item in value.items()}
+                    else {key: restored(item) for key, item in value.items()}
                 )
-            return [whole(item) for item in value] if isinstance(value, list) else value
+            return [restored(item) for item in value] if isinstance(value, list) else value
 
-        return dict(whole(json.loads(form)))
+        return dict(restored(json.loads(form)))
 
 
 def give_stage_inputs(prompt: Any, sampling_params: Any) -> None:
@@ -156,8 +156,8 @@ class StagedRollout:
         """
         prompt = req.prompts[0] if req.prompts else None
         give_stage_inputs(prompt, req.sampling_params)
-        given = isinstance(prompt, dict) and STAGE_INPUTS in prompt
-        if not given and not str(getattr(req, "request_id", "")).startswith("dummy_req_id"):
+        has_inputs = isinstance(prompt, dict) and STAGE_INPUTS in prompt
+        if not has_inputs and not str(getattr(req, "request_id", "")).startswith("dummy_req_id"):
             raise ValueError(f"the request names no {STAGE_INPUTS}: the agent loop of this package sends it")
 
 

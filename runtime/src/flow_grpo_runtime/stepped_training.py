@@ -126,8 +126,8 @@ class SteppedTraining(DiffusionModelBase):
             include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,
         )
         if free is not None:
-            whole = latents[:, step].float().masked_scatter(free, prev_sample_mean)
-            prev_sample_mean, std_dev_t = whole, std_dev_t.view(-1, *[1] * (whole.ndim - 1))
+            full_latents = latents[:, step].float().masked_scatter(free, prev_sample_mean)
+            prev_sample_mean, std_dev_t = full_latents, std_dev_t.view(-1, *[1] * (full_latents.ndim - 1))
         return log_prob, prev_sample_mean, std_dev_t, sqrt_dt
 
 

@@ -95,12 +95,12 @@ class RecordedTraining(SteppedTraining):
         if all(torch.equal(one, levels[0]) for one in levels):
             carry_levels(scheduler, levels[0], velocity.device)
             return cls._log_probs(scheduler, model_config, scheduler_inputs, step, velocity, free)
-        found = []
+        results = []
         for sample, own in enumerate(levels):
             carry_levels(scheduler, own, velocity.device)
             one = slice(sample, sample + 1)
             parts = {name: scheduler_inputs[name][one] for name in ("all_latents", "all_timesteps")}
             part = None if free is None else free[one]
-            found.append(cls._log_probs(scheduler, model_config, parts, step, velocity[one], part))
-        log_prob, mean, deviation, root = (torch.cat(columns) for columns in zip(*found, strict=True))
+            results.append(cls._log_probs(scheduler, model_config, parts, step, velocity[one], part))
+        log_prob, mean, deviation, root = (torch.cat(columns) for columns in zip(*results, strict=True))
         return log_prob, mean, deviation, root

@@ -216,7 +216,7 @@ class Exact:
         self.sigma = sigma.detach().float()
 
     @classmethod
-    def given(cls, exact: Exact | None, latents: Tensor, timestep: Tensor) -> Exact:
+    def of(cls, exact: Exact | None, latents: Tensor, timestep: Tensor) -> Exact:
         """What was passed on, or else what the arguments of ``forward`` say.
 
         Raises:

@@ -33,7 +33,7 @@ class ComposedScheduler(RecordingScheduler):
         single: latents come without a batch dimension.
         scale: standard deviation of the pipeline's noise; what is recorded and scored is divided by it.
         parts: the pipeline counts noise levels in parts of so many.
-        whole: it counts whole parts.
+        rounded: it rounds them to whole parts.
         ascending: it reports one less the noise level.
         joint: makes the velocity ``(1, …)`` of a step from its latents ``(1, …)``, its noise level and the velocity of
             the pipeline, in place of that one; None where the pipeline's is taken.
@@ -42,7 +42,7 @@ class ComposedScheduler(RecordingScheduler):
     single = False
     scale = 1.0
     parts = 1
-    whole = False
+    rounded = False
     ascending = False
     joint: Callable[[Tensor, float, Tensor], Tensor] | None = None
 
@@ -54,7 +54,7 @@ class ComposedScheduler(RecordingScheduler):
     def timesteps(self) -> Tensor:
         """Noise levels as the pipeline counts them."""
         levels: Tensor = self.inner.timesteps.clamp(max=self.highest)
-        return (levels.double() * self.parts).round().long() if self.whole else levels * self.parts
+        return (levels.double() * self.parts).round().long() if self.rounded else levels * self.parts
 
     def following(self, scheduler: Any) -> Any:
         """Take the place of the scheduler that the pipeline has made for this request.

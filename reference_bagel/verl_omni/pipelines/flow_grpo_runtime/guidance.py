@@ -38,7 +38,7 @@ def resolve_settings(
     resolved: dict[str, Any] = {}
     for name, default in defaults.items():
         asked = (overrides.get(key) for key in (name, *(others or {}).get(name, ())))
-        value = next((found for found in asked if found is not None), default)
+        value = next((value for value in asked if value is not None), default)
         if isinstance(default, tuple):
             if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != len(default):
                 raise ValueError(f"{name} must be {len(default)} numbers, got {value!r}")

@@ -86,12 +86,12 @@ class _Run(Generic[Question, Answer, Result]):
         self.result: Result | Exception | None = None
 
     def start(self, seed: int) -> None:
-        inside, context = _torch_settings(), contextvars.copy_context()
+        settings, context = _torch_settings(), contextvars.copy_context()
 
         def work() -> None:
             self._runs.current = self
             try:
-                with inside():
+                with settings():
                     torch.manual_seed(seed)
                     self.result = self._function()
             except Exception as error:

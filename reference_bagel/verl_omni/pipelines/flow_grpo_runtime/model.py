@@ -25,8 +25,8 @@ INCLUDE_LOGPROB_NORMALIZER = False
 
 def other_names(common: Any) -> Mapping[str, tuple[str, ...]]:
     """Names that are asked next, in order, where a setting of guidance is not given under its own."""
-    found: Mapping[str, tuple[str, ...]] = getattr(common, "CFG_OTHER_NAMES", {})
-    return found
+    names: Mapping[str, tuple[str, ...]] = getattr(common, "CFG_OTHER_NAMES", {})
+    return names
 
 
 @dataclass(frozen=True)

@@ -128,8 +128,8 @@ class RecordingScheduler:
         index, (begin, end) = len(self._sigmas), self._window
         if index >= len(self.inner.timesteps):
             raise RuntimeError(f"{self.pipeline} takes more than the {index} steps of the training schedule")
-        inside = begin <= index < end
-        options = self._options if inside else {**self._options, "noise_level": 0.0, "return_logprobs": False}
+        in_window = begin <= index < end
+        options = self._options if in_window else {**self._options, "noise_level": 0.0, "return_logprobs": False}
         sample = sample.float()
         prev_sample, log_prob, _, _ = self.inner.step(
             model_output=velocity.float(),
@@ -141,7 +141,7 @@ class RecordingScheduler:
             **options,
         )
         self._sigmas.append(torch.as_tensor(level, dtype=torch.float32).detach())
-        if inside:
+        if in_window:
             if not self._latents:
                 self._latents.append(sample)
             self._latents.append(prev_sample)
