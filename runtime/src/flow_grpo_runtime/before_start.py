@@ -47,7 +47,7 @@ def faults(
         config: of the trainer, composed and resolved.
         side: pixels that height and width have to be multiples of, where the package knows them.
         most: pixels beyond which the model has no positions.
-        denoiser: folder of the denoiser in a release; its configuration says ``side`` where it is not given.
+        denoiser: folder of the denoiser in a release; its configuration says ``side`` where that is None.
         more_steps: steps that the pipeline takes beyond those that are asked for, where that is known.
         partly: whether training without LoRA leaves parameters frozen, in another dtype than those that it trains.
     """
@@ -109,7 +109,7 @@ VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def value_faults(config: Any) -> Iterator[str]:
-    """Settings whose value is none that they may have, each by itself."""
+    """Settings whose value is not allowed, each by itself."""
     for name, (fits, wanted) in VALUES.items():
         value = look_up(config, name)
         if value is not None and not fits(value):
@@ -117,7 +117,7 @@ def value_faults(config: Any) -> Iterator[str]:
 
 
 def window_faults(config: Any, more_steps: int | None) -> Iterator[str]:
-    """A window of noised steps that a rollout does not have."""
+    """A window of noised steps that does not lie within the rollout."""
     asked, size = (
         look_up(config, f"{ROLLOUT}.pipeline.num_inference_steps"),
         look_up(config, f"{ROLLOUT}.algo.sde_window_size"),

@@ -104,7 +104,7 @@ class Checkpoint:
     heights: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def tie(self, module: nn.Module) -> None:
-        """Give parameters and buffers that are one under several names their one tensor."""
+        """Give all names of a shared parameter or buffer the same tensor."""
         first: dict[int, str] = {}
         for name, parameter in module.named_parameters(remove_duplicate=False):
             owner = first.setdefault(id(parameter), name)

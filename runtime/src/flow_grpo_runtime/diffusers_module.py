@@ -45,9 +45,9 @@ class DiffusersTraining(RecordedTraining):
 
     @classmethod
     def adopt(cls, module: torch.nn.Module) -> None:
-        """Let the module take recorded calls, which diffusers' class does not know, and its layers what they are given.
+        """Make ``forward`` accept recorded calls, and keep the dtype of its layers' arguments.
 
-        FSDP2 would round what they are given: tables of positions and modulation, which the rollout keeps as they are.
+        FSDP2 would round those: tables of positions and modulation, which the rollout keeps as they are.
         """
         take_calls(module, cls.common.CALLS.left_out)
         ExactArguments.of(module, getattr(module, "_no_split_modules", None) or ())

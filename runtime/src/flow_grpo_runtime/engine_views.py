@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class _Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Tells of every tensor that is written by a copy."""
+    """Reports every tensor that a copy writes to."""
 
     def __init__(self, tell: Callable[[Tensor], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -46,10 +46,7 @@ class ForwardProcess(RecordedTraining):
             model_config: its configuration.
             latents: ``(B, …)``, noisy.
             timesteps: ``(B,)``, a thousand times their noise levels.
-            prompt_embeds: not used, as are the next three.
-            prompt_embeds_mask: not used.
-            negative_prompt_embeds: not used.
-            negative_prompt_embeds_mask: not used.
+            prompt_embeds, prompt_embeds_mask, negative_prompt_embeds, negative_prompt_embeds_mask: not used.
             micro_batch: holds the recorded calls.
             step: not used: ``timesteps`` says which of the recorded ones is meant.
 

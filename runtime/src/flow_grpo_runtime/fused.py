@@ -1,4 +1,4 @@
-"""Layers that the rollout engine fuses, and training has apart."""
+"""Layers that the rollout engine fuses and training keeps separate."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from .stepped import SteppedPlan, SteppedRollout
 
 @dataclass(frozen=True)
 class LoopOfModule:
-    """The loop with the step in it is a method of a module inside of the pipeline.
+    """The sampling loop is a method of a submodule of the pipeline.
 
     Attributes:
         kind: class of that module.
@@ -57,7 +57,7 @@ class LoopOfModule:
 
 @dataclass(frozen=True)
 class LoopOfFile:
-    """The loop with the step in it is a function of a file.
+    """The sampling loop is a function of a file.
 
     Attributes:
         file: the module that the pipeline looks it up in.

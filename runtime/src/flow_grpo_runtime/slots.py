@@ -114,7 +114,7 @@ def _by_names(module: nn.Module, slots: dict[str, Any], weights: Iterable[tuple[
 
 
 def _covers(part: Tensor, full: Tensor | None) -> bool:
-    """Whether a tensor is another one, or a view of all of it."""
+    """Whether ``part`` is ``full``, or a view of all of it."""
     if full is None:
         return False
     return part is full or (part.shape, part.stride(), part.data_ptr()) == (

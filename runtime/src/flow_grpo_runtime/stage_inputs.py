@@ -121,7 +121,7 @@ def give_stage_inputs(prompt: Any, sampling_params: Any) -> None:
 
 
 class StageInputsRecorder(nn.Module):
-    """Stands in the place of a pipeline while the data is made, and writes down what it would have got."""
+    """Replaces a pipeline while the data is made, and writes what the stages before hand to it."""
 
     supports_request_batch = False
     supports_step_execution = False
@@ -132,11 +132,11 @@ class StageInputsRecorder(nn.Module):
         self.weights_sources: tuple[Any, ...] = ()
 
     def load_weights(self, weights: Any) -> set[str]:
-        """Take none: it has none."""
+        """Ignore the weights."""
         return set()
 
     def forward(self, req: Any) -> Any:
-        """Write the file that the request names; the picture that goes back is black."""
+        """Write the file that the request names, and return a black image."""
         from vllm_omni.diffusion.data import DiffusionOutput
 
         path = (req.sampling_params.extra_args or {}).get(STAGE_INPUTS)
@@ -149,7 +149,7 @@ class StagedRollout:
     """Goes before :class:`RecordedRollout`: a request brings what the stages before the pipeline made of its prompt."""
 
     def prepare_rollout(self, req: Any) -> None:
-        """Give the pipeline what the stages before it made of the prompt; the token ids are of no use to it.
+        """Put what the stages before made of the prompt into the request, in place of its token ids.
 
         Raises:
             ValueError: the request names no file, or one that cannot be used.
@@ -162,7 +162,7 @@ class StagedRollout:
 
 
 def prepare_with_stage_inputs(file: Any, name: str) -> None:
-    """Let the engine's first look at a request find it filled in, as the stages before would have done by then.
+    """Make the pipeline's pre-processor fill in the request first, as the stages before would have.
 
     Args:
         file: module of the pipeline, where the engine looks it up.

@@ -90,7 +90,7 @@ class Upstream:
         return module
 
     def __call__(self, name: str) -> Any:
-        """What stands under ``module:name``, or its counterpart."""
+        """The object ``module:name``, or its counterpart."""
         module, _, attribute = name.partition(":")
         return self._find(module, attribute)
 

@@ -26,7 +26,7 @@ Recompute = Callable[..., Tensor]
 
 
 def call(function: Recompute, *args: Tensor) -> Tensor:
-    """``function(*args)``, with everything that its backward pass needs kept in memory."""
+    """``function(*args)``; the default of ``recompute``, which recomputes nothing."""
     return function(*args)
 
 
@@ -217,7 +217,7 @@ class Exact:
 
     @classmethod
     def of(cls, exact: Exact | None, latents: Tensor, timestep: Tensor) -> Exact:
-        """What was passed on, or else what the arguments of ``forward`` say.
+        """``exact``, or one of the arguments of ``forward``.
 
         Raises:
             ValueError: nothing was passed on, and ``timestep`` is features.

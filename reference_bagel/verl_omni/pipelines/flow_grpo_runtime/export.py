@@ -139,7 +139,7 @@ def export_weights(module: Any, weights: TrainedWeights, base: str, out: str) ->
 
 
 def _file(folder: str, path: str, pieces: Pieces, weights: TrainedWeights) -> Iterator[Moved]:
-    """Put trained tensors into one file of the copy, in place of those that are there."""
+    """Replace tensors of one file of the copy by the trained ones."""
     with open(os.path.join(folder, path), "r+b") as file:
         size = int.from_bytes(file.read(LENGTH), "little")
         header = json.loads(file.read(size))

@@ -49,7 +49,7 @@ class LoraFiles:
                 raise FileNotFoundError(f"a LoRA adapter needs {path}")
         matrices = {name.removeprefix("base_model.model."): tensor for name, tensor in load_file(weights).items()}
         config = LoraConfig.from_pretrained(adapter_path)
-        config.inference_mode = False  # so PEFT saves it, and nothing would train
+        config.inference_mode = False  # PEFT saves True, which would freeze the adapter
         config.target_modules = endings_of(self, {name.partition(".lora_")[0] for name in matrices})
         self.add_adapter(config, adapter_name)
         own = get_peft_model_state_dict(self, adapter_name=adapter_name, save_embedding_layers=False)
@@ -73,7 +73,7 @@ class LoraFiles:
         save_file(tensors, os.path.join(save_directory, "adapter_model.safetensors"), metadata={"format": "pt"})
 
     def _warn_of_adapters(self: Any) -> None:
-        """Say that what is saved has no adapter in it."""
+        """Warn that the saved weights do not include the adapter."""
         if getattr(self, "peft_config", None):
             logger.warning(
                 "save_pretrained writes the weights without the adapter: save_lora_adapter writes that, and"

@@ -28,7 +28,7 @@ _BLOCK = 1 << 21  # words that are digested at once: bounds what that takes of a
 
 
 def lora_scaling(peft_config: dict[str, Any]) -> float:
-    """What an update is multiplied with.
+    """The factor of ``B @ A``.
 
     Raises:
         ValueError: it is not plain LoRA of one rank.

@@ -39,7 +39,7 @@ class StepOutput(NamedTuple):
 
 
 class RecordingScheduler:
-    """Steps along training's schedule, records inside of the window, and checks the pipeline's noise levels.
+    """Steps along training's schedule, records within the window, and checks the pipeline's noise levels.
 
     Inside the window a step is stochastic and recorded, outside it is the plain Euler step. Latents, noise levels and
     log-probs are recorded together, so they cannot be out of step, and none of the pipeline's own trajectory is used.
@@ -47,7 +47,7 @@ class RecordingScheduler:
     Args:
         common: what training shares; its ``setup_sigmas`` puts the schedule into a scheduler.
         pipeline: name of the pipeline's class, for messages.
-        highest: the pipeline calls no noise level more than that, not even that of pure noise.
+        highest: the pipeline reports higher noise levels as this one.
     """
 
     def __init__(self, common: Any, pipeline: str, *, highest: float = 1.0) -> None:
