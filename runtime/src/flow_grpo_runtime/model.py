@@ -27,7 +27,8 @@ class CallPlan:
             in the module; each is then recorded as if it were the first.
         stacked: samples of a micro-batch share a call where the arguments of each have the same shapes.
         padded: shorter texts are padded to that, behind their mask.
-        others: the fewest and the most predictions that guidance combines with the conditional one.
+        others: the fewest and the most predictions that guidance combines with the conditional one; where these
+            differ, requests bring images, and those of other sizes have calls of their own.
         left_out: arguments of the engine's class that training's does without, and the prediction does not hang on.
     """
 
