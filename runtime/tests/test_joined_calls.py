@@ -52,9 +52,7 @@ def sampled(
     return recorder.finish(GUIDANCE), latents, made
 
 
-def stacked(
-    calls: Planned, samples: list[Any]
-) -> tuple[torch.Tensor, list[tuple[int, ...]], torch.Tensor]:
+def stacked(calls: Planned, samples: list[Any]) -> tuple[torch.Tensor, list[tuple[int, ...]], torch.Tensor]:
     """What training computes of a batch, the calls that it makes and what the rollout stepped with."""
     recorded, latents = calls.read_calls([sample[0] for sample in samples]), torch.cat([s[1] for s in samples])
     denoiser = Counting()

@@ -76,9 +76,7 @@ class DenoiserCalls:
         ValueError: the calls are not those of these trajectories.
     """
 
-    def __init__(
-        self, plan: CallPlan, recorded: Sequence[Mapping[str, Any]], latents: torch.Tensor, step: int
-    ) -> None:
+    def __init__(self, plan: CallPlan, recorded: Sequence[Mapping[str, Any]], latents: torch.Tensor, step: int) -> None:
         if len(recorded) != len(latents):
             raise ValueError(f"{COLUMN} holds calls of {len(recorded)} samples for {len(latents)} trajectories")
         self.plan = plan
