@@ -38,10 +38,5 @@ def guide(conditional: torch.Tensor, unconditional: torch.Tensor | None) -> torc
 
 
 def replayed(calls: Planned, content: torch.Tensor, latents: torch.Tensor, step: int, denoiser: Any) -> torch.Tensor:
-    both = [
-        calls.DenoiserCalls(calls.read_calls([content]), latents, step, GUIDANCE, conditional=value).evaluate(
-            denoiser, torch.float32
-        )
-        for value in (True, False)
-    ]
-    return guide(*both)
+    found = calls.DenoiserCalls(calls.read_calls([content]), latents, step)
+    return found.velocity(found.evaluate(denoiser, torch.float32))

@@ -95,7 +95,7 @@ def rolled_out(seed: int, side: int) -> tuple[torch.Tensor, torch.Tensor, torch.
     recorder.begin(active=True)
     with torch.no_grad():
         made = denoiser(latents, torch.tensor([0.9]), refs)
-    recorder.step(latents, made, lambda c, u: c, keep=True)
+    recorder.step(latents, made, keep=True)
     record = recorder.finish({})
     assert record is not None
     return record, latents, made
@@ -114,7 +114,7 @@ def row_reader() -> Callable[[Any], torch.Tensor]:
 
 
 def trained(batch: TensorDict, latents: torch.Tensor) -> torch.Tensor:
-    return DenoiserCalls(PLAN, read_calls(batch), latents, 0, {}).evaluate(Editing(), torch.float32)
+    return DenoiserCalls(PLAN, read_calls(batch), latents, 0).evaluate(Editing(), torch.float32)
 
 
 @pytest.mark.parametrize("nested", [False, True])

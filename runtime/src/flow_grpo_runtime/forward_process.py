@@ -87,8 +87,6 @@ def at_level(recorded: Mapping[str, Any], level: float) -> dict[str, Any]:
     Raises:
         ValueError: there is no such step, or it cannot be had at another level.
     """
-    if "tapes" not in recorded:
-        raise ValueError("the rollout carried no noise levels: its package is another one than training's")
     levels = recorded["levels"][:-1].double()
     if len(levels) != len(recorded["tapes"]):
         raise ValueError(f"{len(recorded['tapes'])} of {len(levels)} steps were recorded: all are needed")
@@ -113,7 +111,6 @@ def at_level(recorded: Mapping[str, Any], level: float) -> dict[str, Any]:
         **recorded,
         "calls": [_moved("a call", node, levels, step, level) for node in recorded["calls"]],
         "predictions": [recorded["predictions"][step]],
-        "branches": [recorded["branches"][step]],
         "free": [None],
         "tapes": [(number, moved)],
     }

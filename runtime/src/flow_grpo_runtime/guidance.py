@@ -60,6 +60,21 @@ def settings_of(
     return resolve
 
 
+def __getattr__(name: str) -> Any:
+    """Refuse packages of before the rollout carried what it did; their own runtime runs them.
+
+    Raises:
+        ImportError: a package asks for what makes a formula.
+        AttributeError: there is no such name.
+    """
+    if name in ("guide_of", "velocity_of"):
+        raise ImportError(
+            "this package has formulas of guidance, which no runtime from version 12 on reads: convert it with"
+            " `omni-scaffold update PACKAGE`, or bring back the flow_grpo_runtime that it was written with"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 @dataclass(frozen=True)
 class PackedGuidance:
     """Classifier-free guidance of a pipeline that packs its branches, for each sample by itself.

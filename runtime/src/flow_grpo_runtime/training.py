@@ -80,13 +80,8 @@ class RecordedTraining(SteppedTraining):
 
         Returns:
             ``(log_prob, prev_sample_mean, std_dev_t, sqrt_dt)``; log_prob is ``(B,)`` float32.
-
-        Raises:
-            ValueError: the rollout recorded no tape.
         """
         calls: DenoiserCalls = model_inputs["calls"]
-        if not calls.taped:
-            raise ValueError("the rollout carried no noise levels: its package is another one than training's")
         velocity, free = calls.velocity(module(calls=calls)[0].float()), calls.free
         levels = calls.levels
         if all(torch.equal(one, levels[0]) for one in levels):

@@ -40,7 +40,8 @@ class CallPlan:
             call is then recorded as a first one.
         stacked: samples of a micro-batch share a call where the arguments of each have the same shapes.
         padded: shorter texts are padded to the longest, and masked.
-        others: the fewest and the most predictions that guidance combines with the conditional one.
+        others: the fewest and the most predictions that guidance combines with the conditional one; where these
+            differ, requests bring images, and those of other sizes have calls of their own.
         left_out: arguments of the engine's class that training's has not and that do not change the prediction.
     """
 
