@@ -7,7 +7,7 @@ import json
 import shlex
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from threading import Event, Lock
 
@@ -20,6 +20,7 @@ INSIDE = Path(__file__).resolve().parent / "inside"
 HOST = INSIDE / "imported.py"
 SECONDS = 600.0  # for the imports, on a busy machine
 LOOK_SECONDS = 0.2
+TELL_SECONDS = 30.0
 # What a run alone has; the rest is of all that a host serves. A host of libraries reads none of these.
 OF_RUN = (
     "DATA_DIR",
@@ -88,7 +89,12 @@ def hosting() -> Iterator[None]:
 
 @contextlib.contextmanager
 def of_host(
-    python: Path, folder: Path, short: Path, variables: Mapping[str, str], stopping: Event
+    python: Path,
+    folder: Path,
+    short: Path,
+    variables: Mapping[str, str],
+    stopping: Event,
+    wait: Callable[[float, str], None] | None = None,
 ) -> Iterator[dict[str, str]]:
     """Variables with which a run's processes are forks; none where there is no host, as where its imports fail.
 
@@ -98,12 +104,13 @@ def of_host(
         short: a folder for a socket, whose path has at most 107 characters.
         variables: of the run.
         stopping: set where the run is to be ended.
+        wait: told every half minute before there is a host: seconds since the start, and what it does.
     """
     with contextlib.ExitStack() as opened:
         lifeline = None
         if _hosts is not None:
             host = _hosts.of(python, {name: value for name, value in variables.items() if name not in OF_RUN})
-            lifeline = None if host is None else host.run(folder, short, variables, stopping)
+            lifeline = None if host is None else host.run(folder, short, variables, stopping, wait)
         if lifeline is None:
             yield {}
             return
@@ -129,7 +136,12 @@ class Host:
             )
 
     def run(
-        self, folder: Path, short: Path, variables: Mapping[str, str], stopping: Event
+        self,
+        folder: Path,
+        short: Path,
+        variables: Mapping[str, str],
+        stopping: Event,
+        wait: Callable[[float, str], None] | None = None,
     ) -> contextlib.AbstractContextManager[socket.socket] | None:
         """Have a host forked for one run; it ends with the connection. None where it cannot be had."""
         python = folder / "python" / "python3"
@@ -148,7 +160,11 @@ class Host:
         lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         lifeline.settimeout(LOOK_SECONDS)
         started, sent = time.monotonic(), False
+        told = started
         while self.process.poll() is None and not stopping.is_set() and not is_over(started, SECONDS):
+            if wait is not None and is_over(told, TELL_SECONDS):
+                told = time.monotonic()
+                wait(told - started, "libraries are imported, once for all runs")
             try:
                 if not sent:
                     lifeline.connect(str(self.socket))

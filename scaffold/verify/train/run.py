@@ -215,7 +215,7 @@ def _run(
         own = variables(plan, folder, token, ray)
         log.touch()
         if plan.device.name == CPU:
-            own |= opened.enter_context(of_host(plan.environment.python, folder, ray, own, stopping))
+            own |= opened.enter_context(of_host(plan.environment.python, folder, ray, own, stopping, wait))
         with log.open("wb") as output:
             child = start_contained(
                 given, cwd=plan.workshop, variables=own, stdout=output, stderr=child_process.SAME_AS_OUTPUT

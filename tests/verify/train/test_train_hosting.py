@@ -30,6 +30,17 @@ imported.LIBRARIES, imported.LAZY, imported.VERL_OMNI = ("numpy", "torch", "libr
 imported.main()
 """
 RAY = "class RuntimeEnvContext:\n    def exec_worker(self, *arguments):\n        return self.py_executable\n"
+RAYLET = """
+import os
+
+
+class Config:
+    mode = os.environ.get("RAY_AUTH_MODE")
+
+    @classmethod
+    def initialize(cls, given):
+        cls.mode = os.environ.get("RAY_AUTH_MODE")
+"""
 SAID = "import json, os, sys; print(json.dumps({'argv': sys.argv, 'first': sys.path[0], 'name': __name__,"
 SAID += " 'folder': os.getcwd(), 'given': os.environ.get('GIVEN'), 'library': 'library' in sys.modules}))"
 
@@ -44,6 +55,7 @@ def laid(folder: Path, own: str = "") -> Path:
     for place in (ray, *ray.parents[:2]):
         (place / "__init__.py").touch()
     (ray / "context.py").write_text(RAY)
+    (folder / "ray" / "_raylet.py").write_text(RAYLET)
     (folder / "library.py").write_text(counted)
     (folder / "own.py").write_text(own)
     (folder / "host.py").write_text(HOST)
@@ -212,6 +224,13 @@ def test_patches_say_what_the_run_does_not_the_host(start: Started, hosted: dict
     code = "from ray.runtime_context import RuntimeContext; print(RuntimeContext().get_job_id())"
     process = start("-c", code, env={**hosted, "OMNI_SCAFFOLD_TRAIN_RUN": "ab"})
     assert process.communicate(timeout=60)[0] == "01ab\n"
+
+
+def test_settings_that_ray_has_read_are_those_of_the_fork(start: Started, hosted: dict[str, str]) -> None:
+    process = start(
+        "-c", "from ray._raylet import Config; print(Config.mode)", env={**hosted, "RAY_AUTH_MODE": "token"}
+    )
+    assert process.communicate(timeout=60)[0] == "token\n"
 
 
 def test_nothing_outlives_a_run(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -329,6 +329,8 @@ def run_fork(host: Run, request: Request, connection: socket.socket) -> NoReturn
         gc.enable()
         arguments = request.message["arguments"]
         take_over(request.message["variables"], request.message["folder"])
+        # Ray's settings are read once from the environment, which was another one then.
+        importlib.import_module("ray._raylet").Config.initialize("")
         signal.pthread_sigmask(signal.SIG_SETMASK, request.message["blocked"])
         execute([word for place, word in enumerate(arguments) if word not in ("-u", "-B") or place])
         code = 0
@@ -338,7 +340,7 @@ def run_fork(host: Run, request: Request, connection: socket.socket) -> NoReturn
             sys.stderr.write(f"{end.code}\n")
     except BaseException:
         with contextlib.suppress(BaseException):
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
     finally:
         for step in (threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush, sys.stderr.flush):  # type: ignore[attr-defined]
             with contextlib.suppress(BaseException):
@@ -379,7 +381,7 @@ def take_over(variables: dict[str, str], folder: str | None) -> None:
     sys.path[:] = [*new, *(place for place in sys.path if place not in {*old, *new})]
     if folder is not None:
         os.chdir(folder)
-        multiprocessing.process.ORIGINAL_DIR = folder  # where what is spawned begins
+        vars(multiprocessing.process)["ORIGINAL_DIR"] = folder  # where what is spawned begins
 
 
 def execute(arguments: list[str]) -> None:
