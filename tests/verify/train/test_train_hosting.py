@@ -233,6 +233,13 @@ def test_settings_that_ray_has_read_are_those_of_the_fork(start: Started, hosted
     assert process.communicate(timeout=60)[0] == "token\n"
 
 
+def test_a_worker_of_another_job_is_no_fork(start: Started, hosted: dict[str, str]) -> None:
+    code = "import os, sys; print(os.environ.get('RAY_JOB_ID'), 'numpy' in sys.modules)"
+    for job, wanted in (("01000000", "01000000 True\n"), ("02000000", "02000000 False\n")):
+        assert start("-c", code, env={**hosted, "RAY_JOB_ID": job}).communicate(timeout=60)[0] == wanted
+    assert start("-c", code).communicate(timeout=60)[0] == "None True\n"
+
+
 def test_nothing_outlives_a_run(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosting, "HOST", libraries / "host.py")
     given = variables(libraries)

@@ -69,6 +69,8 @@ VERL_OMNI = (
 )
 # Numbers of open files below this one are left to those that a fork is given.
 FIRST_FILE = 300
+# Ray reads a worker's job once, when it is imported: the only one of a run's own cluster. Another is none of a fork's.
+JOB, ONLY_JOB = "RAY_JOB_ID", "01000000"
 # pyarrow's allocator holds its locks over a fork and starts its thread again in the child.
 FORKED_WELL = ("jemalloc_bg_thd",)
 SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGCHLD")
@@ -87,6 +89,7 @@ def main() -> None:
     die_with_parent()
     del sys.path[0]  # the folder of this script, whose modules are no libraries
     listener = listening(sys.argv[1])
+    os.environ[JOB] = ONLY_JOB
     with low_numbers_free():
         imported(LIBRARIES)
         for library, names in LAZY.items():
@@ -279,11 +282,12 @@ class Run:
         self.selector.register(connection, selectors.EVENT_READ, pid)
 
     def has_room(self, request: Request, connection: socket.socket) -> bool:
-        """Whether no number that is asked for is one of a file of a library."""
+        """Whether no number that is asked for is one of a file of a library, and the job is that of the run."""
         own = {self.listener.fileno(), self.lifeline.fileno(), self.woken, self.wake, self.selector_number()}
         passing = {*own, connection.fileno(), *request.files, *(each.fileno() for each in self.living.values())}
         there = {number for number, _ in open_files()}
-        return not (there - passing - {0, 1, 2}) & set(request.message["files"])
+        free = not (there - passing - {0, 1, 2}) & set(request.message["files"])
+        return free and request.message["variables"].get(JOB, ONLY_JOB) == ONLY_JOB
 
     def selector_number(self) -> int:
         """Number of the selector's own file."""
