@@ -90,6 +90,8 @@ def main() -> None:
     del sys.path[0]  # the folder of this script, whose modules are no libraries
     listener = listening(sys.argv[1])
     os.environ[JOB] = ONLY_JOB
+    # Whose end a worker ends with; this process outlives the run, at whose end all forks are killed.
+    os.environ["RAY_RAYLET_PID"] = str(os.getpid())
     with low_numbers_free():
         imported(LIBRARIES)
         for library, names in LAZY.items():
