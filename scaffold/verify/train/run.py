@@ -47,6 +47,8 @@ SLOW_RAY = (
     "GCS cannot connect",
     "RaySystemError",
 )
+# Whether processes on a CPU are forks of a host that has imported what they need (`hosting`).
+FORKED = False
 TRIES = 3
 LOOSE = 1e-1
 PORTS = range(20000, 30000, 500)
@@ -214,7 +216,7 @@ def _run(
         ray = opened.enter_context(scratch_folder("ray", Path("/tmp")))
         own = variables(plan, folder, token, ray)
         log.touch()
-        if plan.device.name == CPU:
+        if FORKED and plan.device.name == CPU:
             own |= opened.enter_context(of_host(plan.environment.python, folder, ray, own, stopping, wait))
         with log.open("wb") as output:
             child = start_contained(
