@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
@@ -25,7 +25,7 @@ from .model import CallPlan
 from .nodes import kept, merged
 from .tape import Tape, where
 from .tape_play import HALF, Leaf, TapeError, play, require_gradients, sources
-from .values import Table, copied, equal, keys_of, parts_of, place_of, rows_of, same, tensors_of
+from .values import Table, copied, equal, keys_of, parts_of, place_of, rows_of, same, start_of, tensors_of
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +61,14 @@ class Taped:
         program, constants: see ``tape_play``.
         leaves: of each prediction, by call and leaf: its shape, and which rows ``[first, end)`` of the call it is.
         sign: of the velocity in what the pipeline steps with.
+        front: where a denoiser returns more than the latents' part, that stands in front.
     """
 
     program: Mapping[str, Any]
     constants: Sequence[Any]
     leaves: Mapping[Leaf, tuple[tuple[int, ...], int, int]]
     sign: int
+    front: bool = False
 
     @property
     def places(self) -> list[_Place]:
@@ -76,7 +78,7 @@ class Taped:
     def assembled(self, rows: Mapping[_Place, torch.Tensor]) -> dict[Leaf, torch.Tensor]:
         """Predictions as the denoiser returned them, of rows ``(1, …)`` in the shape of the latents.
 
-        What a denoiser returns in front of the latents' part is 0.
+        What a denoiser returns beside the latents' part is 0.
         """
         found = {}
         for (call, leaf), (shape, first, end) in self.leaves.items():
@@ -85,7 +87,8 @@ class Taped:
                 wide = list(shape)
                 dim = next(i for i in range(1, len(shape)) if whole.shape[i] != shape[i])
                 wide[dim] = shape[dim] - whole.shape[dim]
-                whole = torch.cat([whole.new_zeros(wide), whole], dim=dim)
+                both = [whole.new_zeros(wide), whole]
+                whole = torch.cat(both[::-1] if self.front else both, dim=dim)
             found[call, leaf] = whole.reshape(shape)
         return found
 
@@ -100,7 +103,7 @@ class Taped:
         number, constants = carried["tapes"][step]
         frame = carried["programs"][number]
         leaves = {(call, leaf): (tuple(shape), first, end) for (call, leaf), (shape, first, end) in frame["leaves"]}
-        return cls(frame["program"], constants, leaves, frame["sign"])
+        return cls(frame["program"], constants, leaves, frame["sign"], frame.get("front", False))
 
 
 @dataclass
@@ -343,19 +346,26 @@ class CallRecorder:
                 counts = f"{len(self._firsts)} calls in its first step and {len(calls)} in a later one"
                 raise RuntimeError(f"the pipeline made {counts}")
             calls = [(_as_first(first, values), out) for first, (values, out) in zip(self._firsts, calls, strict=True)]
-        made = [rows_of(output, latents, None if self.tape is not None else self.plan.output) for _, output in calls]
-        rows = {(i, j): row for i, found in enumerate(made) for j, row in enumerate(found)}
+        outputs = [output for _, output in calls]
         taped: Taped | None = None
         unconditional: tuple[_Place, ...] | None
         if self.tape is not None:
             assert target is not None
-            taped = self._cut(self.tape, [output for _, output in calls], latents, target, sign)
-            velocity = self._proved(taped, self.tape.half, rows, latents, given)
+            taped = self._cut(self.tape, outputs, latents, target, sign)
+            try:
+                made, velocity = self._proved(taped, self.tape.half, outputs, latents, given)
+            except TapeError:
+                if not any(start_of(part, latents) for output in outputs for part in output):
+                    raise
+                taped = replace(taped, front=True)
+                made, velocity = self._proved(taped, self.tape.half, outputs, latents, given)
             self.tape.clear()
             (conditional, *rest), unconditional = taped.places, None
             unconditional = tuple(rest) or None
         else:
             assert guide is not None
+            made = [rows_of(output, latents, self.plan.output) for output in outputs]
+            rows = {(i, j): row for i, found in enumerate(made) for j, row in enumerate(found)}
             conditional, unconditional, velocity = self._branches(rows, given, guide)
         seen = self._steps[-1].calls if self._steps else []
         arguments: list[dict[str, Any]] = []
@@ -390,12 +400,19 @@ class CallRecorder:
         return Taped(program, constants, {place: leaves[place] for place in taken}, sign)
 
     def _proved(
-        self, taped: Taped, half: bool, rows: Mapping[_Place, torch.Tensor], latents: torch.Tensor, given: torch.Tensor
-    ) -> torch.Tensor:
-        """The velocity that the tape makes of the rollout's own predictions, which must be the pipeline's.
+        self,
+        taped: Taped,
+        half: bool,
+        outputs: Sequence[list[torch.Tensor]],
+        latents: torch.Tensor,
+        given: torch.Tensor,
+    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
+        """Rows of the rollout's own predictions, and the velocity that the tape makes of them: it is the pipeline's.
 
         Bit for bit, but where the pipeline computes in half precision: training does so in float32.
         """
+        rows_made = [rows_of(output, latents, front=taped.front) for output in outputs]
+        rows = {(i, j): row for i, found in enumerate(rows_made) for j, row in enumerate(found)}
         own = {place: rows[place] for place in taped.places}
         made, given = taped.velocity(own, latents), given.float().reshape(latents.shape)
         half = half or any(row.dtype in HALF for row in own.values())
@@ -408,7 +425,7 @@ class CallRecorder:
         if (text := repr(taped.program)) not in self._proven:
             require_gradients(taped.program, taped.constants, taped.assembled(own), latents)
             self._proven.add(text)
-        return made
+        return rows_made, made
 
     def _branches(
         self, rows: Mapping[_Place, torch.Tensor], given: torch.Tensor, guide: Callable[..., torch.Tensor]
@@ -484,6 +501,7 @@ def _written(steps: Sequence[Taped], levels: torch.Tensor | None) -> dict[str, A
     held: list[torch.Tensor] = []
     for taped in steps:
         frame = {"program": taped.program, "leaves": list(taped.leaves.items()), "sign": taped.sign}
+        frame |= {"front": True} if taped.front else {}
         if frame not in programs:
             programs.append(frame)
         constants = []

@@ -14,8 +14,8 @@ import torch
 
 from .values import Table, equal, start_of
 
-SAME, EACH, LATENTS, DICT, LIST, TUPLE, BEHIND, TABLE = (
-    "same", "each", "latents", "dict", "list", "tuple", "behind", "table",
+SAME, EACH, LATENTS, DICT, LIST, TUPLE, BEHIND, AHEAD, TABLE = (
+    "same", "each", "latents", "dict", "list", "tuple", "behind", "ahead", "table",
 )  # fmt: skip
 
 
@@ -29,10 +29,11 @@ class Latents:
 
 @dataclass(frozen=True)
 class Behind:
-    """Stands for rows of what is given and, behind it along ``dim``, the latents of the step."""
+    """Stands for rows of what is given and, behind it along ``dim`` or ahead of it, the latents of the step."""
 
     dim: int
     given: torch.Tensor
+    ahead: bool = False
 
 
 def kept(name: str, value: Any, before: Sequence[Any], latents: torch.Tensor) -> Any:
@@ -56,6 +57,9 @@ def kept(name: str, value: Any, before: Sequence[Any], latents: torch.Tensor) ->
             given, end = value.tensor_split([start[1]], dim=start[0])
             if torch.equal(end, latents.to(value.dtype).expand_as(end)):
                 return Behind(start[0], given.clone())
+            front, given = value.tensor_split([latents.shape[start[0]]], dim=start[0])
+            if torch.equal(front, latents.to(value.dtype).expand_as(front)):
+                return Behind(start[0], given.clone(), ahead=True)
         for other in before:
             if isinstance(other, torch.Tensor) and equal(other, value):
                 return other
@@ -83,8 +87,9 @@ def merged(values: list[Any]) -> tuple[Any, ...]:
         if all(value == first for value in values):
             return LATENTS, first.shape, first.dtype
     elif isinstance(first, Behind):
-        if all(isinstance(v, Behind) and v.dim == first.dim and equal(v.given, first.given) for v in values):
-            return BEHIND, first.given, first.dim
+        place = (first.dim, first.ahead)
+        if all(isinstance(v, Behind) and (v.dim, v.ahead) == place and equal(v.given, first.given) for v in values):
+            return AHEAD if first.ahead else BEHIND, first.given, first.dim
     elif isinstance(first, Table):
         if all(value == first for value in values):
             return TABLE, first.name
@@ -109,9 +114,9 @@ def given(node: Sequence[Any], step: int, latents: torch.Tensor) -> Any:
     if kind == LATENTS:
         shape, dtype = node[1], node[2]
         return latents.to(dtype).reshape(1, -1).expand(math.prod(shape) // latents.numel(), -1).reshape(shape)
-    if kind == BEHIND:
-        rows = latents.to(content.dtype).expand(len(content), *latents.shape[1:])
-        return torch.cat([content.to(latents.device), rows], dim=node[2])
+    if kind in (BEHIND, AHEAD):
+        both = [content.to(latents.device), latents.to(content.dtype).expand(len(content), *latents.shape[1:])]
+        return torch.cat(both if kind == BEHIND else both[::-1], dim=node[2])
     if kind == DICT:
         return {key: given(item, step, latents) for key, item in content.items()}
     if kind in (LIST, TUPLE):
@@ -128,7 +133,7 @@ def samples_of(node: Sequence[Any], latents: torch.Tensor) -> set[int | None]:
     if kind == LATENTS:
         rows = math.prod(content) // latents.numel()
         return {rows if content[0] == rows else None}
-    if kind == BEHIND:
+    if kind in (BEHIND, AHEAD):
         return {len(content)}
     if kind == LIST and all(item[0] == LATENTS and tuple(item[1]) == latents.shape[1:] for item in content):
         return {len(content)}

@@ -60,17 +60,21 @@ def place_of(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
-def rows_of(output: Any, latents: torch.Tensor, key: str | int | None = None) -> list[torch.Tensor]:
+def rows_of(
+    output: Any, latents: torch.Tensor, key: str | int | None = None, *, front: bool = False
+) -> list[torch.Tensor]:
     """Take the predictions of one call apart.
 
     Args:
         output: what the denoiser returned: a tensor, a list of tensors, or either first in a tuple or as ``sample``.
         latents: ``(1, …)`` latents of the sample.
         key: of the prediction in ``output``, where it is none of these.
+        front: of a prediction that is longer along one dimension, the latents' part stands in front.
 
     Returns:
         Predictions in the shape of ``latents``; more than one where the call evaluated several branches as a batch.
-        Of a prediction that is longer along one dimension it is the end: what stands before is given, and has no step.
+        Of a prediction that is longer along one dimension it is the end, or the front: the rest is that of what is
+        given, and has no step.
 
     Raises:
         TypeError: the output is nothing of that kind.
@@ -78,7 +82,7 @@ def rows_of(output: Any, latents: torch.Tensor, key: str | int | None = None) ->
     rows: list[torch.Tensor] = []
     for part in parts_of(output, key):
         start = start_of(part, latents)
-        part = part if start is None else part.narrow(start[0], start[1], latents.shape[start[0]])
+        part = part if start is None else part.narrow(start[0], 0 if front else start[1], latents.shape[start[0]])
         if not isinstance(part, torch.Tensor) or not part.numel() or part.numel() % latents.numel():
             found = tuple(part.shape) if isinstance(part, torch.Tensor) else type(part).__name__
             raise TypeError(f"the denoiser returned {found}, which is no prediction for latents {tuple(latents.shape)}")
