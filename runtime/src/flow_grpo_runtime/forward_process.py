@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from .model import Common
-from .nodes import DICT, EACH, LIST, SAME, TUPLE
 from .replay import DenoiserCalls, read_calls
 from .training import RecordedTraining
+from .values import DICT, EACH, LIST, SAME, TUPLE
 
 SCALE = 1000.0  # what VeRL-Omni calls a noise level of 1
 _NEAR = {torch.float32: 1e-5, torch.float64: 1e-5}  # relative; half precision rounds to its own

@@ -35,6 +35,12 @@ def resolve_settings(
     return resolved
 
 
+def other_names(common: Any) -> Mapping[str, tuple[str, ...]]:
+    """Names that are asked next, in order, where a setting of guidance is not given under its own."""
+    found: Mapping[str, tuple[str, ...]] = getattr(common, "CFG_OTHER_NAMES", {})
+    return found
+
+
 def setting_names(defaults: Mapping[str, Any], others: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Every name under which a setting may be given."""
     return tuple(dict.fromkeys([*defaults, *(name for names in others.values() for name in names)]))

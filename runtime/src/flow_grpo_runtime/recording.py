@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .calls import CallRecorder
-from .levels import carry_levels
+from .carried import carry_levels
 from .model import Common
 from .steps import NEAR, RecordingScheduler, StepOutput, Trajectory
 from .tape import Tape

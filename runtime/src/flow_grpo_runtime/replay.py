@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from .calls import COLUMN, Taped
+from .calls import COLUMN
 from .carried import read_column
 from .model import CallPlan
-from .nodes import given, samples_of
-from .values import Table, copied, keys_of, rows_of, same
+from .tape_play import Taped
+from .values import Table, copied, given, keys_of, rows_of, same, samples_of
 
 
 def read_calls(batch: Any) -> list[dict[str, Any]]:

@@ -23,12 +23,6 @@ from typing import Any, Protocol
 INCLUDE_LOGPROB_NORMALIZER = False
 
 
-def other_names(common: Any) -> Mapping[str, tuple[str, ...]]:
-    """Names that are asked next, in order, where a setting of guidance is not given under its own."""
-    found: Mapping[str, tuple[str, ...]] = getattr(common, "CFG_OTHER_NAMES", {})
-    return found
-
-
 @dataclass(frozen=True)
 class CallPlan:
     """How a pipeline calls its denoiser, and how training may.
