@@ -191,11 +191,10 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
     elif checkpoint is None:
         smoke = package.layout.smoke
         builders = [f"{smoke}build_{model}_tiny_random.py" for model in model_names(package)]
-        builder = package.root / next((file for file in builders if (package.root / file).is_file()), builders[-1])
-        if not builder.is_file():
-            raise NotEstablishedError(
-                f"there is no tiny checkpoint to run: {builder.relative_to(package.root)} is missing; give --checkpoint"
-            )
+        builder = next((place for file in builders if (place := package.root / file).is_file()), None)
+        if builder is None:
+            named = f"{' and '.join(builders[:3])} {'is' if len(builders) == 1 else 'are'} missing"
+            raise NotEstablishedError(f"there is no tiny checkpoint to run: {named}; give --checkpoint")
         checkpoint = scratch / "checkpoint"
     library = package.root if package.checkout else None
     if library is None and os.environ.get(LIBRARY):

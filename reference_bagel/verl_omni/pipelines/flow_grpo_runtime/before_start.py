@@ -142,6 +142,12 @@ def window_faults(config: Any, more_steps: int | None) -> Iterator[str]:
         yield f"{ROLLOUT}.algo.sde_window_range={span}: it must be two whole numbers, the second the larger one"
     elif asked is not None and more_steps is not None and span[1] > asked + more_steps:
         yield f"{ROLLOUT}.algo.sde_window_range={span} is not within the {asked + more_steps} steps of a rollout"
+    elif (
+        look_up(config, f"{ROLLOUT}.algo.sde_type") == "cps"
+        and more_steps is not None
+        and span[1] == (asked or 0) + more_steps
+    ):
+        yield f"{ROLLOUT}.algo.sde_window_range={span}: the last step has no noise and no gradient under cps"
     elif size > span[1] - span[0]:
         yield f"{ROLLOUT}.algo.sde_window_size={size} is more than the {span[1] - span[0]} steps of sde_window_range"
 
