@@ -24,7 +24,15 @@ from scaffold.new.own_packages import own_package_notes, released_note
 from scaffold.new.package import render_package
 from scaffold.new.place import with_place
 from scaffold.new.recipe_options import RecipeOptions, with_options, with_reward_found
-from scaffold.new.recorded import dated_as_there, from_here, keep_own, known_digests, package_path, without_local
+from scaffold.new.recorded import (
+    dated_as_there,
+    from_here,
+    keep_own,
+    known_digests,
+    left_behind,
+    package_path,
+    without_local,
+)
 from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_flags, refuse_values
 from scaffold.new.version_match import other_pin, with_pin
@@ -243,6 +251,7 @@ def _plan(
         return plan_output(files, edits, request.out or ".", profile=profile, force=request.force)
     known = known_digests(place.root, spec)
     files = without_local(files, place.root, notes)
+    notes += left_behind(place.root, package_path(spec).rpartition("/")[2], files)
     return plan_checkout(files, edits, place.checkout.root, known=known, force=request.force)
 
 

@@ -158,10 +158,10 @@ class Taped:
         return made.reshape(latents.shape)
 
     @classmethod
-    def read(cls, carried: Mapping[str, Any], step: int) -> Taped:
+    def read(cls, record: Mapping[str, Any], step: int) -> Taped:
         """The tape of a step of a record."""
-        number, constants = carried["tapes"][step]
-        frame = carried["programs"][number]
+        number, constants = record["tapes"][step]
+        frame = record["programs"][number]
         leaves = {(call, leaf): (tuple(shape), first, end) for (call, leaf), (shape, first, end) in frame["leaves"]}
         return cls(frame["program"], constants, leaves, frame["sign"])
 
