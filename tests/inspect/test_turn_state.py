@@ -12,7 +12,7 @@ from synthetic import look, turns
 
 from scaffold.inspect.report import TURN
 
-CONSTANT = "the rollout carries it as a constant, where its gradient ends"
+CONSTANT = "where it takes part it is carried as a constant, and its gradient ends"
 STEP = "v = self.net(x, sigmas[i], cond)"
 
 
@@ -22,17 +22,17 @@ STEP = "v = self.net(x, sigmas[i], cond)"
         (
             "last = None",
             f"{STEP}\nv, last = (v if last is None else 1.5 * v - 0.5 * last), v",
-            f"last holds predictions of turns before: {CONSTANT}",
+            f"last keeps predictions of turns before: {CONSTANT}",
         ),
         (
             "kept = torch.zeros_like(x)",
             "net = self.net(x, sigmas[i], cond)\nv = net + 0.1 * kept\nkept = 0.9 * kept + net",
-            f"kept holds predictions of turns before: {CONSTANT}",
+            f"kept keeps predictions of turns before: {CONSTANT}",
         ),
         (
             "pull = torch.zeros_like(x)",
             f"{STEP}\nv = v + pull\npull *= 0.5\npull += v",
-            f"pull holds predictions of turns before: {CONSTANT}",
+            f"pull keeps predictions of turns before: {CONSTANT}",
         ),
         (
             "v = None",
@@ -107,4 +107,4 @@ def test_new_prints_it(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None
     line = 1 + text[: text.index("0.5 * last")].count("\n")
     words = ("--pipeline", f"{file}:KilnPipeline", "--vllm-omni", "0.30.0", "--patch", "--out", tmp_path / "out")
     said = " ".join(scaffold_cli("new", "kiln", *words, "--dry-run").success().split())
-    assert f"kiln/pipeline_kiln.py:{line}: last holds predictions of turns before: {CONSTANT}" in said
+    assert f"kiln/pipeline_kiln.py:{line}: last keeps predictions of turns before: {CONSTANT}" in said

@@ -20,7 +20,7 @@ from scaffold.source.values import Func
 ORDER = 60
 KEYS = (TURN,)
 
-_KEPT = "{} holds predictions of turns before: the rollout carries it as a constant, where its gradient ends"
+_KEPT = "{} keeps predictions of turns before: where it takes part it is carried as a constant, and its gradient ends"
 _SKIPPED = (
     "the denoiser is called in some turns alone: the rollout refuses a turn that steps with what one before predicted;"
     " switch off what skips calls"
@@ -171,7 +171,7 @@ def _assigned(statements: Sequence[ast.stmt]) -> Iterator[tuple[ast.expr, ast.ex
     for node in (node for statement in statements for node in ast.walk(statement)):
         if isinstance(node, ast.Assign):
             yield from ((target, node.value) for target in node.targets)
-        elif isinstance(node, ast.AugAssign | ast.NamedExpr) or (isinstance(node, ast.AnnAssign) and node.value):
+        elif isinstance(node, ast.AugAssign | ast.NamedExpr | ast.AnnAssign) and node.value is not None:
             yield node.target, node.value
 
 
