@@ -18,7 +18,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "runtime/src"))
 
-from flow_grpo_runtime.carried import read_record, write_record
+from flow_grpo_runtime.records import read_record, write_record
 
 STEPS = 2
 BF16 = torch.bfloat16

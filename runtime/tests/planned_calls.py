@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from flow_grpo_runtime.calls import CallRecorder
-from flow_grpo_runtime.carried import read_record
 from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.records import read_record
 from flow_grpo_runtime.replay import DenoiserCalls
 
 GUIDANCE = {"guidance_scale": 3.0}

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from flow_grpo_runtime.calls import COLUMN
-from flow_grpo_runtime.carried import read_record, write_record
 from flow_grpo_runtime.model import CallPlan
 from flow_grpo_runtime.recording import DifferenceInPlace, FollowingScheduler, SchedulerInPlace, UpdateInPlace
+from flow_grpo_runtime.records import read_record, write_record
 from flow_grpo_runtime.replay import read_calls
 from flow_grpo_runtime.tape_play import TapeError
 from flow_grpo_runtime.training import RecordedTraining

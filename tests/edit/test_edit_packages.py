@@ -22,7 +22,7 @@ import torch
 package = types.ModuleType("rendered")
 package.__path__ = [sys.argv[1]]
 sys.modules["rendered"] = package
-from verl_omni.pipelines.flow_grpo_runtime import calls, carried, replay
+from verl_omni.pipelines.flow_grpo_runtime import calls, records, replay
 plan = importlib.import_module("rendered.common").CALLS
 
 
@@ -49,7 +49,7 @@ def recorded(refs, count):
         made = [denoiser(sample, *arguments) for arguments in given[:count]]
         target = made[0] if count == 1 else 2 * made[0] - made[1] if count == 2 else 4 * made[0] - 2 * made[1] - made[2]
     recorder.step(sample, target, keep=True)
-    return carried.read_record(recorder.finish({}, torch.tensor([1.0, 0.0]))), sample, made
+    return records.read_record(recorder.finish({}, torch.tensor([1.0, 0.0]))), sample, made
 
 
 def evaluated(*samples):

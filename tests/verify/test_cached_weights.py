@@ -13,8 +13,8 @@ pytest.importorskip("torch")
 import torch
 
 from flow_grpo_runtime.calls import CallRecorder
-from flow_grpo_runtime.carried import read_record
 from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.records import read_record
 from flow_grpo_runtime.replay import DenoiserCalls
 from flow_grpo_runtime.values import same
 from scaffold.verify.rollout.engine_side.recipe import Recipe

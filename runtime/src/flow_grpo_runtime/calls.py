@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from .carried import write_record
 from .model import CallPlan
 from .nodes import kept, merged
+from .records import write_record
 from .tape import Tape, where
 from .tape_play import HALF, Leaf, TapeError, play, require_gradients, sources
 from .values import Table, copied, equal, keys_of, parts_of, place_of, rows_of, same, tensors_of
@@ -92,10 +92,10 @@ class Taped:
         return made.reshape(latents.shape)
 
     @classmethod
-    def read(cls, carried: Mapping[str, Any], step: int) -> Taped:
+    def read(cls, record: Mapping[str, Any], step: int) -> Taped:
         """The tape of a step of a record."""
-        number, constants = carried["tapes"][step]
-        frame = carried["programs"][number]
+        number, constants = record["tapes"][step]
+        frame = record["programs"][number]
         leaves = {(call, leaf): (tuple(shape), first, end) for (call, leaf), (shape, first, end) in frame["leaves"]}
         return cls(frame["program"], constants, leaves, frame["sign"])
 

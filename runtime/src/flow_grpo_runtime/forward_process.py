@@ -46,10 +46,7 @@ class ForwardProcess(RecordedTraining):
             model_config: its configuration.
             latents: ``(B, …)``, noisy.
             timesteps: ``(B,)``, a thousand times their noise levels.
-            prompt_embeds: not used, as are the next three.
-            prompt_embeds_mask: not used.
-            negative_prompt_embeds: not used.
-            negative_prompt_embeds_mask: not used.
+            prompt_embeds, prompt_embeds_mask, negative_prompt_embeds, negative_prompt_embeds_mask: not used.
             micro_batch: holds the recorded calls.
             step: not used: ``timesteps`` says which of the recorded ones is meant.
 
@@ -63,7 +60,7 @@ class ForwardProcess(RecordedTraining):
         common: Common = cls.common
         cls.adopt(module)
         recorded = [
-            at_level(found, float(time) / SCALE) for found, time in zip(read_calls(micro_batch), timesteps, strict=True)
+            at_level(call, float(time) / SCALE) for call, time in zip(read_calls(micro_batch), timesteps, strict=True)
         ]
         return {"calls": DenoiserCalls(common.CALLS, recorded, latents.float(), 0)}, None
 

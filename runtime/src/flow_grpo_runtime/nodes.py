@@ -32,7 +32,7 @@ class Behind:
     """Stands for rows of what is given and, behind it along ``dim``, the latents of the step."""
 
     dim: int
-    given: torch.Tensor
+    prefix: torch.Tensor
 
 
 def kept(name: str, value: Any, before: Sequence[Any], latents: torch.Tensor) -> Any:
@@ -53,9 +53,9 @@ def kept(name: str, value: Any, before: Sequence[Any], latents: torch.Tensor) ->
             if torch.equal(value.reshape(-1, latents.numel()), row.expand(value.numel() // latents.numel(), -1)):
                 return Latents(tuple(value.shape), value.dtype)
         if (start := start_of(value, latents)) is not None:
-            given, end = value.tensor_split([start[1]], dim=start[0])
+            prefix, end = value.tensor_split([start[1]], dim=start[0])
             if torch.equal(end, latents.to(value.dtype).expand_as(end)):
-                return Behind(start[0], given.clone())
+                return Behind(start[0], prefix.clone())
         for other in before:
             if isinstance(other, torch.Tensor) and equal(other, value):
                 return other
@@ -83,8 +83,8 @@ def merged(values: list[Any]) -> tuple[Any, ...]:
         if all(value == first for value in values):
             return LATENTS, first.shape, first.dtype
     elif isinstance(first, Behind):
-        if all(isinstance(v, Behind) and v.dim == first.dim and equal(v.given, first.given) for v in values):
-            return BEHIND, first.given, first.dim
+        if all(isinstance(v, Behind) and v.dim == first.dim and equal(v.prefix, first.prefix) for v in values):
+            return BEHIND, first.prefix, first.dim
     elif isinstance(first, Table):
         if all(value == first for value in values):
             return TABLE, first.name
@@ -103,7 +103,7 @@ def merged(values: list[Any]) -> tuple[Any, ...]:
     return EACH, [merged([value]) for value in values]
 
 
-def given(node: Sequence[Any], step: int, latents: torch.Tensor) -> Any:
+def value_at(node: Sequence[Any], step: int, latents: torch.Tensor) -> Any:
     """The value of a node at one step, whose latents are ``(1, …)``."""
     kind, content = node[0], node[1]
     if kind == LATENTS:
@@ -113,12 +113,12 @@ def given(node: Sequence[Any], step: int, latents: torch.Tensor) -> Any:
         rows = latents.to(content.dtype).expand(len(content), *latents.shape[1:])
         return torch.cat([content.to(latents.device), rows], dim=node[2])
     if kind == DICT:
-        return {key: given(item, step, latents) for key, item in content.items()}
+        return {key: value_at(item, step, latents) for key, item in content.items()}
     if kind in (LIST, TUPLE):
-        made = [given(item, step, latents) for item in content]
+        made = [value_at(item, step, latents) for item in content]
         return made if kind == LIST else tuple(made)
     if kind == EACH:
-        return given(content[step], 0, latents)
+        return value_at(content[step], 0, latents)
     return Table(content) if kind == TABLE else content
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from .calls import COLUMN, Taped
-from .carried import read_column
 from .model import CallPlan
-from .nodes import given, samples_of
+from .nodes import samples_of, value_at
+from .records import read_column
 from .values import Table, copied, keys_of, rows_of, same
 
 
@@ -26,7 +26,7 @@ def read_calls(batch: Any) -> list[dict[str, Any]]:
         ValueError: a rollout recorded no tape.
     """
     found = read_column(batch, COLUMN)
-    if not all("tapes" in carried for carried in found):
+    if not all("tapes" in record for record in found):
         raise ValueError("the rollout carried no noise levels: its package is another one than training's")
     return found
 
@@ -43,16 +43,16 @@ class _Call:
     changed: set[str]
 
     @classmethod
-    def of(cls, carried: Mapping[str, Any], step: int, latents: torch.Tensor, place: tuple[int, int]) -> _Call:
+    def of(cls, record: Mapping[str, Any], step: int, latents: torch.Tensor, place: tuple[int, int]) -> _Call:
         """The call of a prediction: of one row, where the recorded call has others and can be split."""
-        node, row = carried["calls"][place[0]], place[1]
-        arguments, changed = given(node, step, latents), set(carried["changed"])
-        made = carried["predictions"][step][place[0]]
+        node, row = record["calls"][place[0]], place[1]
+        arguments, changed = value_at(node, step, latents), set(record["changed"])
+        made = record["predictions"][step][place[0]]
         # A denoiser that makes several predictions of one sample doubles it itself, and cannot be split.
         alone = samples_of(node, latents) == {made} and not changed
         if alone:
             arguments, row = _row(arguments, row, made), 0
-        return cls(arguments, row, alone, carried["dtype"], carried["autocast"], changed)
+        return cls(arguments, row, alone, record["dtype"], record["autocast"], changed)
 
     def fits(self, other: _Call, *, varying: bool) -> bool:
         """Whether both can be one call."""
@@ -85,16 +85,16 @@ class DenoiserCalls:
         self._free: list[torch.Tensor] = []
         self._tapes: list[tuple[Taped, torch.Tensor]] = []
         self._levels: list[torch.Tensor] = []
-        for carried, row in zip(recorded, torch.split(latents, 1), strict=True):
-            if not 0 <= step < len(carried["tapes"]):
-                raise ValueError(f"{COLUMN} holds {len(carried['tapes'])} steps, step {step} is asked for")
-            tape = Taped.read(carried, step)
+        for record, row in zip(recorded, torch.split(latents, 1), strict=True):
+            if not 0 <= step < len(record["tapes"]):
+                raise ValueError(f"{COLUMN} holds {len(record['tapes'])} steps, step {step} is asked for")
+            tape = Taped.read(record, step)
             self._tapes.append((tape, row))
-            self._levels.append(carried["levels"])
+            self._levels.append(record["levels"])
             for place in tape.places:
                 self._samples.append(row)
-                self._calls.append(_Call.of(carried, step, row, place))
-            free = carried["free"][step]
+                self._calls.append(_Call.of(record, step, row, place))
+            free = record["free"][step]
             self._free.append(torch.ones_like(row, dtype=torch.bool) if free is None else free.to(row.device))
         if plan.padded:
             _pad(self._calls)
@@ -125,10 +125,10 @@ class DenoiserCalls:
         if len(predictions) != sum(map(len, taken)):
             raise ValueError(f"{len(predictions)} predictions were made where the tapes take {sum(map(len, taken))}")
         rows = iter(torch.split(predictions, 1))
-        found = []
+        velocities = []
         for (tape, latents), places in zip(self._tapes, taken, strict=True):
-            found.append(tape.velocity({place: next(rows) for place in places}, latents))
-        return torch.cat(found)
+            velocities.append(tape.velocity({place: next(rows) for place in places}, latents))
+        return torch.cat(velocities)
 
     @property
     def free(self) -> torch.Tensor | None:
@@ -160,7 +160,7 @@ class DenoiserCalls:
             RuntimeError: the denoiser does not predict for each of the samples.
         """
         sample = self._samples[0]
-        found: dict[int, torch.Tensor] = {}
+        predictions: dict[int, torch.Tensor] = {}
         idle: list[torch.Tensor] = []
         device = sample.device
         for group in self._on_every_rank(device):
@@ -176,10 +176,10 @@ class DenoiserCalls:
                 raise RuntimeError(
                     f"the denoiser made {len(rows)} predictions for {len(group)} samples: set stacked=False in CALLS"
                 )
-            if group[0] in found:  # made for the other ranks alone
+            if group[0] in predictions:  # made for the other ranks alone
                 idle += rows
-            found = {place: rows[call.row + i] for i, place in enumerate(group)} | found
-        together = torch.cat([found[place] for place in range(len(self._calls))])
+            predictions = {place: rows[call.row + i] for i, place in enumerate(group)} | predictions
+        together = torch.cat([predictions[place] for place in range(len(self._calls))])
         for row in idle:
             together = together + 0 * row.sum()
         return together
@@ -199,14 +199,14 @@ class DenoiserCalls:
 
     def _on_every_rank(self, device: torch.device) -> list[list[int]]:
         """As many groups as the rank that needs most: the layers of sharded ranks wait for each other at every call."""
-        found = [list(group) for group in self._groups]
+        groups = [list(group) for group in self._groups]
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            most = torch.tensor(len(found), device=device)
+            most = torch.tensor(len(groups), device=device)
             torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
-            while len(found) < int(most) and len(largest := max(found, key=len)) > 1:
-                found.append([largest.pop()])
-            found += [list(found[-1])] * (int(most) - len(found))  # samples of other ranks take more predictions
-        return found
+            while len(groups) < int(most) and len(largest := max(groups, key=len)) > 1:
+                groups.append([largest.pop()])
+            groups += [list(groups[-1])] * (int(most) - len(groups))  # samples of other ranks take more predictions
+        return groups
 
 
 def _row(value: Any, row: int, rows: int) -> Any:

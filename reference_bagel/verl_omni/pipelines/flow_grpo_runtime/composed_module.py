@@ -100,9 +100,9 @@ class ComposedModule(LoraFiles):
         state = cls.weights.open(model_path)
         if "embed_tokens.weight" in state:
             config.vocab_size = state["embed_tokens.weight"].shape[0]
-        given = [name for name in cls.weights.computed if name in state]
-        if given:
-            raise ValueError(f"{model_path} has tensors for {given}, which {cls.__name__} computes")
+        unexpected = [name for name in cls.weights.computed if name in state]
+        if unexpected:
+            raise ValueError(f"{model_path} has tensors for {unexpected}, which {cls.__name__} computes")
         cls._place_positions(config, state)
         with torch.device("meta"):
             model = cast(Any, cls)(config)
@@ -139,9 +139,9 @@ class ComposedModule(LoraFiles):
 
     def layers_to_recompute(self: Any) -> Iterator[tuple[nn.Module, bool]]:
         """Each layer, and whether the backward pass recomputes it whole."""
-        whole = len(self.layers) if self.checkpointed_layers is None else self.checkpointed_layers
+        count = len(self.layers) if self.checkpointed_layers is None else self.checkpointed_layers
         for number, layer in enumerate(self.layers):
-            yield layer, number < whole
+            yield layer, number < count
 
     def add_adapter(self: Any, adapter_config: Any, adapter_name: str = "default") -> None:
         """Inject a PEFT adapter; LoRA goes through :class:`LoraLinear`."""

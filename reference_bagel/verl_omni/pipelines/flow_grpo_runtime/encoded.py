@@ -65,7 +65,7 @@ class PromptRecorder:
             self.note(args[0])
 
     def note(self, ids: torch.Tensor) -> None:
-        """Take these ids for embedded."""
+        """Record ids that the pipeline embeds."""
         if getattr(self._request, "expected", None) is not None:
             self._request.embedded.append(ids.detach().flatten().clone())
 

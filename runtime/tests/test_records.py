@@ -14,8 +14,8 @@ from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorData, NonTensorStack
 
 from flow_grpo_runtime.calls import COLUMN, CallRecorder
-from flow_grpo_runtime.carried import ALIGNMENT, QUEUED, as_column, read_column, read_record, write_record
 from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.records import ALIGNMENT, QUEUED, as_column, read_column, read_record, write_record
 from flow_grpo_runtime.replay import DenoiserCalls, read_calls
 
 VALUES: dict[str, Any] = {
@@ -150,7 +150,7 @@ def test_references_of_unlike_sizes_train_as_alone_under_v0(monkeypatch: pytest.
 def test_a_micro_batch_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = TensorDict({COLUMN: torch.stack([write_record({"a": 1})] * 2)}, batch_size=2)
     first = read_column(batch, COLUMN)
-    monkeypatch.setattr("flow_grpo_runtime.carried.read_record", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr("flow_grpo_runtime.records.read_record", lambda _: pytest.fail("read again"))
     assert read_column(batch, COLUMN) is first
     with pytest.raises(KeyError, match="no column 'other'"):
         read_column(batch, "other")
