@@ -67,7 +67,11 @@ def _given_to_models(program: Program, loop: Denoising, samples: list[Carried]) 
         held = [o for o in options(bound) if isinstance(o, Obj) and o.cls.is_module and o is not program.pipeline]
         if loop.number in record.loops and held:
             # What another sample becomes at the end of a turn is none of the call's.
-            found += [node for value in record.given for node in walk(value, stop=set(map(id, samples)))]
+            found += [
+                node
+                for value in (*record.args, *record.kwargs.values())
+                for node in walk(value, stop=set(map(id, samples)))
+            ]
     return [sample for sample in samples if any(node is sample for node in found)]
 
 
