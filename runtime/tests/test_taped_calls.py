@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from flow_grpo_runtime.calls import COLUMN
-from flow_grpo_runtime.carried import read_record
 from flow_grpo_runtime.model import CallPlan
 from flow_grpo_runtime.recording import DifferenceInPlace, FollowingScheduler, SchedulerInPlace, UpdateInPlace
-from flow_grpo_runtime.replay import DenoiserCalls
+from flow_grpo_runtime.records import read_record, write_record
+from flow_grpo_runtime.replay import read_calls
 from flow_grpo_runtime.tape_play import TapeError
 from flow_grpo_runtime.training import RecordedTraining
 
@@ -319,10 +319,10 @@ def test_validation_records_nothing() -> None:
     assert sample["record"] is None
 
 
-def test_samples_of_two_rollouts_are_told() -> None:
+def test_a_record_without_a_tape_is_told() -> None:
     denoiser = Denoiser()
     sample = rolled_out(recorders()[0], denoiser)
     content = read_record(sample["record"])
     untaped = {name: content[name] for name in content if name not in ("tapes", "programs", "levels")}
-    with pytest.raises(ValueError, match="two rollouts made them"):
-        DenoiserCalls(CallPlan(), [content, untaped], sample["latents"][:, 0].repeat(2, 1, 1), 0)
+    with pytest.raises(ValueError, match="carried no noise levels: its package is another one than training's"):
+        read_calls({COLUMN: [sample["record"], write_record(untaped)]})

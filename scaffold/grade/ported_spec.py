@@ -68,7 +68,7 @@ def build_ported_spec(
     weights = sum(tensor.nbytes for tensor in layout.headers().tensors.values()) if layout is not None else None
     size = layout.size if layout is not None else None
     builder.fill("recipe", partial(launch.recipe, facts=facts, weights=weights, size=size))
-    builder.fill("lora", partial(launch.lora, port=port, reached=loading.held))
+    builder.fill("lora", partial(launch.lora, port=port, reached=loading.located))
     builder.fill_with(docs)
     missing = find_missing(facts, request.names.model, recording, loading) if loaded is None else []
     missing += find_needs(facts, request.names.model, sections, source)

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from .calls import CallRecorder
-from .levels import carry_levels
 from .model import Common
+from .records import carry_levels
 from .steps import NEAR, RecordingScheduler, StepOutput, Trajectory
-from .tape import Tape
 
 
 class FollowingScheduler(RecordingScheduler):
@@ -32,7 +31,7 @@ class FollowingScheduler(RecordingScheduler):
 
     def __init__(self, common: Common, pipeline: str, *, first: float | None = None) -> None:
         super().__init__(common, pipeline)
-        self.calls = CallRecorder(common.CALLS, Tape())
+        self.calls = CallRecorder(common.CALLS)
         self.levels: list[float] = []  # that the pipeline was seen to step through, the next one included
         self.first = first
         self._asked: dict[str, Any] | None = None

@@ -188,9 +188,11 @@ class Engine:
         found.shift = shifts[-1] if shifts else None
         return found
 
-    def answer(self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False) -> Any:
-        """Run one request and return the engine's output unchanged."""
-        return self.worker.execute_model(self._request(request_ids, sampling, lora), self.config)
+    def answer(
+        self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False, *, text: str | None = None
+    ) -> Any:
+        """Run one request and return the engine's output unchanged; ``text`` is sent in place of ids."""
+        return self.worker.execute_model(self._request(request_ids, sampling, lora, text), self.config)
 
     @property
     def batches(self) -> bool:
@@ -206,7 +208,9 @@ class Engine:
         results = {output.request_id: output.result for output in found.runner_outputs}
         return [results[request.request_id] for request in requests]
 
-    def _request(self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False) -> Any:
+    def _request(
+        self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False, text: str | None = None
+    ) -> Any:
         inputs: Any = importlib.import_module("vllm_omni.inputs.data")
         requests: Any = importlib.import_module("vllm_omni.diffusion.request")
         params_class = inputs.OmniDiffusionSamplingParams
@@ -224,6 +228,8 @@ class Engine:
         negative = self.negative if self._negative is None else self._negative
         if negative is not None:
             prompt["negative_prompt_ids"] = list(negative)
+        if text is not None:
+            prompt = {"prompt": text, "negative_prompt": ""}
         if self.media:
             height, width = sampling["height"], sampling["width"]
             brought = media(self.media, self._folder, self.picture * height, width)
