@@ -255,7 +255,7 @@ class Components:
 
     def _class(self, folder: str) -> Any:
         """The class of transformers' that a library says of a component; None for none, or one of many types."""
-        found = self.classes.get(folder)
+        found: Any = self.classes.get(folder)
         if getattr(found, "config_class", None) is None:
             return None
         # What several classes inherit from is none that can be built.
@@ -303,7 +303,9 @@ class Components:
         values |= {name: value for name, value in released.items() if name in parameters}
         small = small_autoencoder(values, released)
         if self.channels and "latent_channels" in values and "latent_channels" not in released:
-            patch = values.get("patch_size")  # of latents, where it is one a side, which the denoiser is given whole
+            patch: Any = values.get(
+                "patch_size"
+            )  # of latents, where it is one a side: the denoiser is given whole ones
             small["latent_channels"] = self.channels // (math.prod(patch) if _whole(patch) else 1)
         made = cls(**{name: value for name, value in {**values, **small, **given}.items() if name in parameters})
         # A released configuration may hold what the class itself does not take, and its pipeline reads.
