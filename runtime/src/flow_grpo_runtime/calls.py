@@ -20,11 +20,10 @@ from typing import Any
 import torch
 
 from .model import CallPlan
-from .nodes import kept, merged
 from .records import write_record
 from .tape import Tape, where
-from .tape_play import HALF, Leaf, TapeError, play, require_gradients, sources
-from .values import Table, copied, equal, keys_of, parts_of, place_of, rows_of, same, tensors_of
+from .tape_play import HALF, Leaf, Taped, TapeError, require_gradients, sources
+from .values import Table, copied, equal, kept, keys_of, merged, parts_of, place_of, rows_of, same, tensors_of
 
 logger = logging.getLogger(__name__)
 
@@ -48,56 +47,6 @@ class _Step:
     predictions: list[int]
     free: torch.Tensor | None
     taped: Taped
-
-
-@dataclass(frozen=True)
-class Taped:
-    """What a pipeline made of the predictions of one step.
-
-    Attributes:
-        program, constants: see ``tape_play``.
-        leaves: of each prediction, by call and leaf: its shape, and which rows ``[first, end)`` of the call it is.
-        sign: of the velocity in what the pipeline steps with.
-    """
-
-    program: Mapping[str, Any]
-    constants: Sequence[Any]
-    leaves: Mapping[Leaf, tuple[tuple[int, ...], int, int]]
-    sign: int
-
-    @property
-    def places(self) -> list[_Place]:
-        """The predictions that it takes, as call and row."""
-        return [(call, row) for (call, _), (_, first, end) in self.leaves.items() for row in range(first, end)]
-
-    def assembled(self, rows: Mapping[_Place, torch.Tensor]) -> dict[Leaf, torch.Tensor]:
-        """Predictions as the denoiser returned them, of rows ``(1, …)`` in the shape of the latents.
-
-        What a denoiser returns in front of the latents' part is 0.
-        """
-        found = {}
-        for (call, leaf), (shape, first, end) in self.leaves.items():
-            whole = torch.cat([rows[call, row] for row in range(first, end)])
-            if whole.numel() != torch.Size(shape).numel():
-                wide = list(shape)
-                dim = next(i for i in range(1, len(shape)) if whole.shape[i] != shape[i])
-                wide[dim] = shape[dim] - whole.shape[dim]
-                whole = torch.cat([whole.new_zeros(wide), whole], dim=dim)
-            found[call, leaf] = whole.reshape(shape)
-        return found
-
-    def velocity(self, rows: Mapping[_Place, torch.Tensor], latents: torch.Tensor) -> torch.Tensor:
-        """The velocity ``(1, …)`` float32 that the pipeline makes of predictions, in the shape of ``latents``."""
-        made = self.sign * play(self.program, self.constants, self.assembled(rows), latents).float()
-        return made.reshape(latents.shape)
-
-    @classmethod
-    def read(cls, record: Mapping[str, Any], step: int) -> Taped:
-        """The tape of a step of a record."""
-        number, constants = record["tapes"][step]
-        frame = record["programs"][number]
-        leaves = {(call, leaf): (tuple(shape), first, end) for (call, leaf), (shape, first, end) in frame["leaves"]}
-        return cls(frame["program"], constants, leaves, frame["sign"])
 
 
 @dataclass

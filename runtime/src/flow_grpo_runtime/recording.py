@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from .calls import CallRecorder
-from .levels import carry_levels
 from .model import Common
+from .records import carry_levels
 from .steps import NEAR, RecordingScheduler, StepOutput, Trajectory
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from .calls import COLUMN, Taped
+from .calls import COLUMN
 from .model import CallPlan
-from .nodes import samples_of, value_at
 from .records import read_column
-from .values import Table, copied, keys_of, rows_of, same
+from .tape_play import Taped
+from .values import Table, copied, keys_of, rows_of, same, samples_of, value_at
 
 
 def read_calls(batch: Any) -> list[dict[str, Any]]:
