@@ -28,6 +28,7 @@ from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts, mod
 from scaffold.verify.rollout.judge import judge
 from scaffold.verify.train.contract import Contract, Training, contracts
 from scaffold.verify.train.contracts.reward import STEPS
+from scaffold.verify.train.contracts.reward import applies as learns
 from scaffold.verify.train.cuda import find_cuda_environment
 from scaffold.verify.train.devices import CPU, DEVICES, NO_UPDATES, card, find_device, on_device
 from scaffold.verify.train.exported import Exported, Release, exported, images, released
@@ -249,7 +250,7 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
     steps = min(request.steps, variant.steps or request.steps)
     plan = _plan(setting, variant, steps, variant.name)
     runs = {"run": plan}
-    flat = variant.name == VARIANTS[0].name and steps >= STEPS and request.flat
+    flat = learns(variant) and steps >= STEPS and request.flat
     if flat:
         changes = {**plan.changes, **NO_UPDATES, **NO_SAVES}
         # As a floor it has a step for the one after the checkpoint, too.
@@ -271,7 +272,7 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
         control and replace(control, steps=control.steps[:steps]),
         resumed,
         beside,
-        _gain(setting.package),
+        _gain(setting.package) if variant.algorithm is None else None,
         records.get("floor", control),
         used,
     )
