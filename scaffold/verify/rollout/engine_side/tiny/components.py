@@ -303,9 +303,7 @@ class Components:
         values |= {name: value for name, value in released.items() if name in parameters}
         small = small_autoencoder(values, released)
         if self.channels and "latent_channels" in values and "latent_channels" not in released:
-            patch: Any = values.get(
-                "patch_size"
-            )  # of latents, where it is one a side: the denoiser is given whole ones
+            patch: Any = values.get("patch_size")  # that the denoiser is given of several latents
             small["latent_channels"] = self.channels // (math.prod(patch) if _whole(patch) else 1)
         made = cls(**{name: value for name, value in {**values, **small, **given}.items() if name in parameters})
         # A released configuration may hold what the class itself does not take, and its pipeline reads.
