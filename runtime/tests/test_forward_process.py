@@ -9,9 +9,9 @@ import torch
 from test_taped_calls import CONFIG, SHAPE, Denoiser, Module, guided, recorders, rolled_out
 
 from flow_grpo_runtime.calls import COLUMN
-from flow_grpo_runtime.carried import read_record
 from flow_grpo_runtime.forward_process import ForwardProcess, at_level
 from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.records import read_record
 
 UNEVEN = [1.0, 0.8123, 0.5557, 0.3501, 0.0]
 

@@ -30,7 +30,7 @@ def walk(calls: Planned, call: Callable[..., torch.Tensor], steps: int = 3) -> t
     for step in range(steps):
         with torch.no_grad():
             velocity = call(denoiser, latents, step)
-        assert torch.allclose(recorder.step(latents, velocity, guide, keep=True), velocity, atol=1e-5)
+        assert torch.allclose(recorder.step(latents, velocity, keep=True), velocity, atol=1e-5)
         seen.append((latents, velocity))
         latents = latents - 0.1 * velocity
     return recorder.finish(GUIDANCE), seen, denoiser
@@ -84,15 +84,8 @@ def test_latents_behind_a_given_frame_are_those_of_training(calls: Planned, rows
     assert given[0] == "behind"
     assert given[1].shape == (rows, 4, 2)
     for step, (latents, velocity) in enumerate(seen):
-        conditional = calls.DenoiserCalls(calls.read_calls([content]), latents, step, GUIDANCE)
-        if rows == 2:
-            assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
-            moved = replayed(calls, content, latents + 1, step, denoiser)
-        else:
-            assert torch.allclose(conditional.evaluate(denoiser, torch.float32), velocity, atol=1e-6)
-            moved = calls.DenoiserCalls(calls.read_calls([content]), latents + 1, step, GUIDANCE).evaluate(
-                denoiser, torch.float32
-            )
+        assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
+        moved = replayed(calls, content, latents + 1, step, denoiser)
         assert torch.allclose(moved - velocity, torch.full_like(velocity, 2 * (0.9 - 0.1 * step)), atol=1e-5)
 
 
@@ -106,24 +99,26 @@ def test_a_denoiser_that_doubles_its_sample_itself_is_called_for_each(calls: Pla
     content, seen, denoiser = walk(calls, call)
     for step, (latents, velocity) in enumerate(seen):
         assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
-        both = calls.DenoiserCalls(calls.read_calls([content] * 2), latents.repeat(2, 1, 1), step, GUIDANCE)
-        assert torch.equal(*both.evaluate(denoiser, torch.float32).split(1))
+        both = calls.DenoiserCalls(calls.read_calls([content] * 2), latents.repeat(2, 1, 1), step)
+        assert torch.equal(*both.velocity(both.evaluate(denoiser, torch.float32)).split(1))
 
 
 def test_a_step_without_the_unconditional_branch_has_none(calls: Planned) -> None:
-    given = [text(4, 1), text(4, 2)]
+    given = [text(4, 1), text(5, 2)]
 
     def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
         time = torch.tensor([0.5])
         made = [denoiser(latents, time, text=value)[0] for value in given[: 2 if step < 2 else 1]]
         return guide(made[0], made[1] if len(made) > 1 else None)
 
-    content, seen, _ = walk(calls, call)
-    counts = [
-        len(calls.DenoiserCalls(calls.read_calls([content]), latents, step, GUIDANCE, conditional=False))
-        for step, (latents, _) in enumerate(seen)
-    ]
-    assert counts == [1, 1, 0]
+    content, seen, denoiser = walk(calls, call)
+    counts = []
+    for step, (latents, velocity) in enumerate(seen):
+        found = calls.DenoiserCalls(calls.read_calls([content]), latents, step)
+        made = found.evaluate(denoiser, torch.float32)
+        assert torch.allclose(found.velocity(made), velocity, atol=1e-6)
+        counts.append(len(made))
+    assert counts == [2, 2, 1]
 
 
 def test_arguments_in_the_dtype_of_the_weights_follow_them(calls: Planned) -> None:
@@ -134,7 +129,7 @@ def test_arguments_in_the_dtype_of_the_weights_follow_them(calls: Planned) -> No
         given.append(arguments)
         return arguments["hidden_states"]
 
-    calls.DenoiserCalls(calls.read_calls([content]), seen[0][0], 0, GUIDANCE).evaluate(denoiser, torch.bfloat16)
+    calls.DenoiserCalls(calls.read_calls([content]), seen[0][0], 0).evaluate(denoiser, torch.bfloat16)
     assert given[0]["hidden_states"].dtype == given[0]["text"]["embeds"].dtype == torch.bfloat16
     assert given[0]["extra"] == 7
 
@@ -153,8 +148,9 @@ def test_a_call_under_autocast_is_made_under_it_again(calls: Planned) -> None:
     recorder.begin(active=True)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         velocity = denoiser(latents, torch.tensor([0.5]))
-    recorder.step(latents, velocity.float(), guide, keep=True)
-    again = calls.DenoiserCalls(calls.read_calls([recorder.finish(GUIDANCE)]), latents, 0, GUIDANCE).evaluate(
+        widened = velocity.float()
+    recorder.step(latents, widened, keep=True)
+    again = calls.DenoiserCalls(calls.read_calls([recorder.finish(GUIDANCE)]), latents, 0).evaluate(
         denoiser, torch.float32
     )
     assert torch.equal(again.float(), velocity.float())
@@ -169,9 +165,7 @@ def test_what_cannot_be_carried_is_named(calls: Planned) -> None:
         walk(calls, lambda d, x, _: d(x, torch.tensor([0.5]), text=text(2, 1), extra=Cache())[0])
 
 
-def test_another_velocity_than_training_computes_is_refused(calls: Planned) -> None:
-    with pytest.raises(RuntimeError, match=r"guide\(\) does not make of them"):
-        walk(calls, lambda d, x, _: 1.01 * d(x, torch.tensor([0.5]), text=text(2, 1))[0])
+def test_a_step_without_a_call_is_refused(calls: Planned) -> None:
     with pytest.raises(RuntimeError, match="without calling its denoiser"):
         walk(calls, lambda d, x, _: x)
 
@@ -180,11 +174,9 @@ def test_calls_of_other_trajectories_are_refused(calls: Planned) -> None:
     content, seen, _ = walk(calls, lambda d, x, _: d(x, torch.tensor([0.5]), text=text(2, 1))[0])
     latents = seen[0][0]
     with pytest.raises(ValueError, match="2 samples for 1 trajectories"):
-        calls.DenoiserCalls(calls.read_calls([content, content]), latents, 0, GUIDANCE)
+        calls.DenoiserCalls(calls.read_calls([content, content]), latents, 0)
     with pytest.raises(ValueError, match="step 3 is asked for"):
-        calls.DenoiserCalls(calls.read_calls([content]), latents, 3, GUIDANCE)
-    with pytest.raises(ValueError, match="was guided with"):
-        calls.DenoiserCalls(calls.read_calls([content]), latents, 0, {"guidance_scale": 2.0})
+        calls.DenoiserCalls(calls.read_calls([content]), latents, 3)
 
 
 def test_a_dictionary_is_what_it_was_before_the_call_filled_or_emptied_it(calls: Planned) -> None:
@@ -199,12 +191,12 @@ def test_a_dictionary_is_what_it_was_before_the_call_filled_or_emptied_it(calls:
     cache: dict[str, Any] = {}
     for _ in range(2):
         velocity = denoiser(latents, cache, {"scale": 2.0})
-        recorder.step(latents, velocity, guide, keep=True)
+        recorder.step(latents, velocity, keep=True)
     content = recorder.finish(GUIDANCE)
     seen = []
     denoiser.register_forward_pre_hook(lambda _, args, kwargs: seen.append(len(kwargs["cache"])), with_kwargs=True)
     for step in range(2):
         for _ in range(2):  # what one evaluation fills, the next does not see
-            made = calls.DenoiserCalls(calls.read_calls([content]), latents, step, GUIDANCE, conditional=True)
+            made = calls.DenoiserCalls(calls.read_calls([content]), latents, step)
             assert torch.equal(made.evaluate(denoiser, torch.float32), 2 * latents)
     assert seen == [0, 0, 0, 0]

@@ -16,8 +16,8 @@ from scaffold.scratch import scratch_folder
 from scaffold.verify.child.contained import Contained, start_contained
 from scaffold.verify.child.isolation import is_over
 
-INSIDE = Path(__file__).resolve().parent / "inside"
-HOST = INSIDE / "imported.py"
+TRAINER_SIDE = Path(__file__).resolve().parent / "trainer_side"
+HOST = TRAINER_SIDE / "imported.py"
 SECONDS = 600.0  # for the imports, on a busy machine
 LOOK_SECONDS = 0.2
 TELL_SECONDS = 30.0
@@ -119,7 +119,7 @@ def of_host(
 
 
 class Host:
-    """A process of ``inside/imported.py``."""
+    """A process of ``trainer_side/imported.py``."""
 
     def __init__(self, python: Path, variables: Mapping[str, str]) -> None:
         self.python = python
@@ -146,7 +146,7 @@ class Host:
         """Have a host forked for one run; it ends with the connection. None where it cannot be had."""
         python = folder / "python" / "python3"
         python.parent.mkdir()
-        words = [str(self.python), "-I", "-S", str(INSIDE / "asking.py"), str(short / "forks"), str(self.python)]
+        words = [str(self.python), "-I", "-S", str(TRAINER_SIDE / "asking.py"), str(short / "forks"), str(self.python)]
         python.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
         python.chmod(0o755)
         (python.parent / "python").symlink_to(python)

@@ -29,7 +29,7 @@ from scaffold.verify.train.trainers import Trainer
 from scaffold.verify.train.variants import Variant
 
 REWARD = Path(__file__).resolve().parent / "brightness.py"
-PATH = Path(__file__).resolve().parent / "inside" / "path"
+PATH = Path(__file__).resolve().parent / "trainer_side" / "path"
 # On an idle machine; more on a busy one.
 START_SECONDS = 900.0  # until the first step has ended; imports take most of it
 STEP_SECONDS = 300.0  # between two steps

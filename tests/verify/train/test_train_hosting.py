@@ -17,14 +17,14 @@ import pytest
 
 from scaffold.verify.train import hosting
 from scaffold.verify.train.hosting import of_host
-from scaffold.verify.train.inside.asking import is_forked
-from scaffold.verify.train.inside.imported import imported, place_files
+from scaffold.verify.train.trainer_side.asking import is_forked
+from scaffold.verify.train.trainer_side.imported import imported, place_files
 from scaffold.verify.train.run import PATH
 
 # The real host with small libraries.
 HOST = """
 import sys
-from scaffold.verify.train.inside import imported
+from scaffold.verify.train.trainer_side import imported
 
 imported.LIBRARIES, imported.LAZY, imported.VERL_OMNI = ("numpy", "torch", "library"), {}, ("own",)
 imported.main()
@@ -186,7 +186,7 @@ def test_open_files_keep_their_numbers_and_end_with_the_fork(start: Started) -> 
 def test_files_that_take_each_others_numbers_arrive(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import os, sys\nfrom scaffold.verify.train.inside.imported import place_files\n"
+        "import os, sys\nfrom scaffold.verify.train.trainer_side.imported import place_files\n"
         "pipes = [os.pipe() for _ in range(2)]\nfirst, second = (reading for reading, _ in pipes)\n"
         "for number, (_, writing) in enumerate(pipes):\n    os.write(writing, b'%d' % number)\n"
         "place_files([first, second], [second, first])\nprint(os.read(first, 1), os.read(second, 1))\n"

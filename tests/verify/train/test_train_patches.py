@@ -17,8 +17,8 @@ import pytest
 from scaffold.target.pin import text_of
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.environment import Environment, find_environment
-from scaffold.verify.train.inside.hooks import parts
 from scaffold.verify.train.run import PATH
+from scaffold.verify.train.trainer_side.hooks import parts
 
 MISTAKES = Path(__file__).parent / "mistakes"
 PATCHES = {module.__name__.rpartition(".")[2]: module for module in parts(["patches"])}

@@ -23,7 +23,7 @@ PIPELINE = "actor_rollout_ref.rollout.pipeline"
 
 
 @dataclass(frozen=True)
-class Grown:
+class TinyCheckpoint:
     """What the pipeline made of itself.
 
     Attributes:
@@ -37,7 +37,7 @@ class Grown:
     overrides: Mapping[str, str]
 
 
-def grow(package: Package, environment: Environment, dtype: str, folder: Path) -> Grown | None:
+def make_tiny_checkpoint(package: Package, environment: Environment, dtype: str, folder: Path) -> TinyCheckpoint | None:
     """Have the real pipeline make a tiny checkpoint, as at level ``rollout``.
 
     Args:
@@ -56,9 +56,9 @@ def grow(package: Package, environment: Environment, dtype: str, folder: Path) -
         plan = make_plan(package, environment, None, folder)
     except NotEstablishedError as reason:
         raise ScaffoldError(f"level train cannot run: {reason}") from None
-    if plan.grown is None:
+    if plan.tiny is None:
         return None
-    task = plan.task(dtype, folder / "grown.jsonl", library=None, sample=str(folder))
+    task = plan.task(dtype, folder / "tiny.jsonl", library=None, sample=str(folder))
     file = folder / "task.json"
     task.write(file)
     log = folder / "log"
@@ -66,7 +66,7 @@ def grow(package: Package, environment: Environment, dtype: str, folder: Path) -
     if ending.problem is not None:
         raise ScaffoldError(
             f"level train cannot run: no tiny checkpoint: {ending.problem}",
-            hint=f"all it printed is in {kept_log(log, 'grown')}",
+            hint=f"all it printed is in {kept_log(log, 'tiny')}",
         )
     found = parse_json(read_text(folder / FILE))
     row = folder / "row.json"
@@ -74,7 +74,7 @@ def grow(package: Package, environment: Environment, dtype: str, folder: Path) -
     model = Path(task.checkpoint)
     hub = _hub(model / "hub", folder / "hub")
     sizes = {name: str(found[name]) for name in ("height", "width", "num_frames") if found[name]}
-    return Grown(
+    return TinyCheckpoint(
         model,
         {"TOKENIZER_PATH": found["tokenizer"], "SAMPLE": str(row), **hub, **{n.upper(): v for n, v in sizes.items()}},
         {f"{PIPELINE}.{name}": value for name, value in sizes.items()},

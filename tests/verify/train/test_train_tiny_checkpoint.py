@@ -14,7 +14,7 @@ pytest.importorskip("PIL")
 
 from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.sample import FILE, write_sample
-from scaffold.verify.train.grown import sample_row
+from scaffold.verify.train.tiny_checkpoint import sample_row
 
 TURN = {"action": "w-8"}
 

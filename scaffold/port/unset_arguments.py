@@ -10,7 +10,7 @@ from scaffold.source.syntax import walk_tree
 _VALUE = ""  # in place of the name that an argument is given, where it is given something else
 
 
-def never_given(tree: ast.Module) -> frozenset[str]:
+def unset_arguments(tree: ast.Module) -> frozenset[str]:
     """Return the keywords that are ``None`` wherever the text gives them, or an argument that is itself never given.
 
     Arguments of constructors are fields of what they make, not arguments of a call that computes.

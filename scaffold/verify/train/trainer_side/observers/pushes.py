@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from scaffold.verify.train.inside.observers import say
+from scaffold.verify.train.trainer_side.observers import say
 
 LARGE = 1_000_000
 

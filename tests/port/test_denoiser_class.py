@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from scaffold.port.held import find_denoiser_class, holding_attribute
+from scaffold.port.denoiser_class import find_denoiser_class, holding_attribute
 from scaffold.source.modules import ModuleGraph
 from scaffold.upstream.source import FolderSource
 

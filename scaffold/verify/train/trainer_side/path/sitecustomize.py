@@ -8,6 +8,6 @@ if os.environ.get("OMNI_SCAFFOLD_TRAIN"):
     scaffold = Path(__file__).resolve().parents[4]
     boot = runpy.run_path(str(scaffold / "verify" / "rollout" / "engine_side" / "boot.py"))
     boot["introduce"]("scaffold", scaffold)
-    from scaffold.verify.train.inside.hooks import install
+    from scaffold.verify.train.trainer_side.hooks import install
 
     install(os.environ["OMNI_SCAFFOLD_TRAIN"].split(","))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from scaffold.verify.train.inside.observers import say
+from scaffold.verify.train.trainer_side.observers import say
 
 UPDATE = "_update_actor"
 

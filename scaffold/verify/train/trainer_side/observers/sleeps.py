@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaffold.verify.train.inside.observers import say
+from scaffold.verify.train.trainer_side.observers import say
 
 
 def observe(module: Any) -> None:

@@ -35,8 +35,8 @@ from typing import Any, NoReturn
 from scaffold.verify.child.leftovers import adopt_orphans, die_with_parent, end_descendants
 from scaffold.verify.rollout.engine_side.server import LAZY
 from scaffold.verify.rollout.engine_side.server import MODULES as ENGINE
-from scaffold.verify.train.inside.asking import open_files
-from scaffold.verify.train.inside.hooks import install
+from scaffold.verify.train.trainer_side.asking import open_files
+from scaffold.verify.train.trainer_side.hooks import install
 
 # What the processes of a run import beside the engine; a module that a release has not is passed over.
 LIBRARIES = (

@@ -47,7 +47,7 @@ Trees = Callable[[str], ast.Module | None]
 
 
 @dataclass(frozen=True)
-class Carried:
+class RequestLimits:
     """The answers.
 
     Attributes:
@@ -63,7 +63,7 @@ class Carried:
     unsettled: Mapping[str, str]
 
 
-def carried(trees: Trees) -> Carried:
+def request_limits(trees: Trees) -> RequestLimits:
     """Read a checkout; ``trees`` gives the syntax tree of a file, None where there is none."""
     split = trees(STRATEGY) is not None
     engine = STRATEGY if split else SERVER
@@ -82,7 +82,7 @@ def carried(trees: Trees) -> Carried:
     # A builder's own key is for the diffusion stage; the strategy renames it for a stage before.
     if any(place.startswith(REQUEST) for place, _ in prompts):
         built = {key for place, keys in prompts if place.startswith(REQUEST) for key in keys if key in IDS}
-    return Carried(
+    return RequestLimits(
         tuple(key for key in IDS if key in built),
         named,
         {name: found for name, (_, found) in answers.items() if isinstance(found, str)},

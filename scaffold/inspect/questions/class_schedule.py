@@ -24,11 +24,11 @@ def answers(program: Program) -> dict[str, Fact]:
     ``kind`` is ``truncated`` where a shifted grid is cut to whole numbers of ``parts``, which are all that the model is
     told. ``start_level`` is the first point before any shift.
     """
-    return {key: found for key, found in held_schedule(program).items() if key in KEYS}
+    return {key: found for key, found in class_schedule(program).items() if key in KEYS}
 
 
 @once
-def held_schedule(program: Program) -> dict[str, Fact]:
+def class_schedule(program: Program) -> dict[str, Fact]:
     """Return the same with steps, direction and shift."""
     loop = program.denoising
     if loop is None or loop.loop.source is None:

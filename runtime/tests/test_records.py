@@ -14,8 +14,8 @@ from tensordict import TensorDict
 from tensordict.tensorclass import NonTensorData, NonTensorStack
 
 from flow_grpo_runtime.calls import COLUMN, CallRecorder
-from flow_grpo_runtime.carried import ALIGNMENT, QUEUED, as_column, read_column, read_record, write_record
 from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.records import ALIGNMENT, QUEUED, as_column, read_column, read_record, write_record
 from flow_grpo_runtime.replay import DenoiserCalls, read_calls
 
 VALUES: dict[str, Any] = {
@@ -95,7 +95,7 @@ def rolled_out(seed: int, side: int) -> tuple[torch.Tensor, torch.Tensor, torch.
     recorder.begin(active=True)
     with torch.no_grad():
         made = denoiser(latents, torch.tensor([0.9]), refs)
-    recorder.step(latents, made, lambda c, u: c, keep=True)
+    recorder.step(latents, made, keep=True)
     record = recorder.finish({})
     assert record is not None
     return record, latents, made
@@ -114,7 +114,7 @@ def row_reader() -> Callable[[Any], torch.Tensor]:
 
 
 def trained(batch: TensorDict, latents: torch.Tensor) -> torch.Tensor:
-    return DenoiserCalls(PLAN, read_calls(batch), latents, 0, {}).evaluate(Editing(), torch.float32)
+    return DenoiserCalls(PLAN, read_calls(batch), latents, 0).evaluate(Editing(), torch.float32)
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -150,7 +150,7 @@ def test_references_of_unlike_sizes_train_as_alone_under_v0(monkeypatch: pytest.
 def test_a_micro_batch_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = TensorDict({COLUMN: torch.stack([write_record({"a": 1})] * 2)}, batch_size=2)
     first = read_column(batch, COLUMN)
-    monkeypatch.setattr("flow_grpo_runtime.carried.read_record", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr("flow_grpo_runtime.records.read_record", lambda _: pytest.fail("read again"))
     assert read_column(batch, COLUMN) is first
     with pytest.raises(KeyError, match="no column 'other'"):
         read_column(batch, "other")

@@ -64,7 +64,7 @@ def parts(rooms: Sequence[str]) -> list[Any]:
         if room.endswith(".py"):
             found.append(SimpleNamespace(**runpy.run_path(room)))
             continue
-        module = importlib.import_module(f"scaffold.verify.train.inside.{room}")
+        module = importlib.import_module(f"scaffold.verify.train.trainer_side.{room}")
         names = [entry.name for entry in pkgutil.iter_modules(getattr(module, "__path__", []))]
         found += [importlib.import_module(f"{module.__name__}.{name}") for name in names] or [module]
     return found

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Resting:
+class Dependents:
     """What depends on one or more facts.
 
     Attributes:
@@ -57,7 +57,7 @@ class Rendering:
     def _derived(self) -> IntegrationSpec:
         return self.derive(self.report).spec
 
-    def resting_on(self, changes: tuple[FactChange, ...]) -> Resting:
+    def dependents_of(self, changes: tuple[FactChange, ...]) -> Dependents:
         """Return what changes if these facts of the older report take their new values."""
         try:
             graded = self.derive(with_facts(self.report, changes))
@@ -66,10 +66,10 @@ class Rendering:
             kept = tuple(conflict.key for conflict in merged.conflicts)
             keys = changed_keys(self.spec, spec)
             if not keys:
-                return Resting(kept=kept)
-            return Resting(keys, hunks(self.files, render_files(spec, [], graded.port)), kept=kept)
+                return Dependents(kept=kept)
+            return Dependents(keys, hunks(self.files, render_files(spec, [], graded.port)), kept=kept)
         except ScaffoldError as error:
-            return Resting(refused=error.line)
+            return Dependents(refused=error.line)
 
 
 def _quiet(spec: IntegrationSpec, before: IntegrationSpec) -> IntegrationSpec:
