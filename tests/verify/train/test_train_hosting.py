@@ -17,9 +17,9 @@ import pytest
 
 from scaffold.verify.train import hosting
 from scaffold.verify.train.hosting import of_host
+from scaffold.verify.train.run import PATH
 from scaffold.verify.train.trainer_side.asking import is_forked
 from scaffold.verify.train.trainer_side.imported import imported, place_files
-from scaffold.verify.train.run import PATH
 
 # The real host with small libraries.
 HOST = """
