@@ -18,7 +18,7 @@ from scaffold.files.reading import expanded
 from scaffold.grade import grade_of, specify
 from scaffold.grade.diffusers_spec import is_loaded
 from scaffold.inspect import inspect_pipeline
-from scaffold.inspect.report import LATER
+from scaffold.inspect.report import LATER, TURN
 from scaffold.new.loaded import loaded, weight_file_notes
 from scaffold.new.own_packages import own_package_notes, released_note
 from scaffold.new.package import render_package
@@ -233,6 +233,7 @@ def _inspected(request: NewRequest, names: Names, place: _Place, notes: list[str
     graded = specify(SpecRequest(report, names, profile, headers, request.date, team), source)
     if is_loaded(report):
         notes.append(f"{report.verdict['reason']}: no denoiser is ported, training has diffusers' own class")
+    notes += report.fact(TURN).value or []
     later = report.fact(LATER).value
     notes += [f"{later}: where diffusers loads the checkpoint, its path is the easier one"] if later else []
     return _Found(graded.spec, pin, report, graded.port)
