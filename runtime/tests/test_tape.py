@@ -13,8 +13,7 @@ from torch.nn import functional
 from torch.overrides import BaseTorchFunctionMode
 
 from flow_grpo_runtime.tape import Tape
-from flow_grpo_runtime.tape_names import functions
-from flow_grpo_runtime.tape_play import TapeError, play, require_gradients, sources
+from flow_grpo_runtime.tape_play import TapeError, functions, play, require_gradients, sources
 
 Tensor = torch.Tensor
 

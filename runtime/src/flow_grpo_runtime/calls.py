@@ -14,17 +14,16 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from .model import CallPlan
-from .nodes import kept, merged
 from .records import write_record
 from .tape import Tape, where
-from .tape_play import HALF, Leaf, TapeError, play, require_gradients, sources
-from .values import Table, copied, equal, keys_of, parts_of, place_of, rows_of, same, tensors_of
+from .tape_play import HALF, Leaf, Taped, TapeError, require_gradients, sources
+from .values import Table, copied, equal, kept, keys_of, merged, parts_of, place_of, rows_of, same, start_of, tensors_of
 
 logger = logging.getLogger(__name__)
 
@@ -48,56 +47,6 @@ class _Step:
     predictions: list[int]
     free: torch.Tensor | None
     taped: Taped
-
-
-@dataclass(frozen=True)
-class Taped:
-    """What a pipeline made of the predictions of one step.
-
-    Attributes:
-        program, constants: see ``tape_play``.
-        leaves: of each prediction, by call and leaf: its shape, and which rows ``[first, end)`` of the call it is.
-        sign: of the velocity in what the pipeline steps with.
-    """
-
-    program: Mapping[str, Any]
-    constants: Sequence[Any]
-    leaves: Mapping[Leaf, tuple[tuple[int, ...], int, int]]
-    sign: int
-
-    @property
-    def places(self) -> list[_Place]:
-        """The predictions that it takes, as call and row."""
-        return [(call, row) for (call, _), (_, first, end) in self.leaves.items() for row in range(first, end)]
-
-    def assembled(self, rows: Mapping[_Place, torch.Tensor]) -> dict[Leaf, torch.Tensor]:
-        """Predictions as the denoiser returned them, of rows ``(1, …)`` in the shape of the latents.
-
-        What a denoiser returns in front of the latents' part is 0.
-        """
-        found = {}
-        for (call, leaf), (shape, first, end) in self.leaves.items():
-            whole = torch.cat([rows[call, row] for row in range(first, end)])
-            if whole.numel() != torch.Size(shape).numel():
-                wide = list(shape)
-                dim = next(i for i in range(1, len(shape)) if whole.shape[i] != shape[i])
-                wide[dim] = shape[dim] - whole.shape[dim]
-                whole = torch.cat([whole.new_zeros(wide), whole], dim=dim)
-            found[call, leaf] = whole.reshape(shape)
-        return found
-
-    def velocity(self, rows: Mapping[_Place, torch.Tensor], latents: torch.Tensor) -> torch.Tensor:
-        """The velocity ``(1, …)`` float32 that the pipeline makes of predictions, in the shape of ``latents``."""
-        made = self.sign * play(self.program, self.constants, self.assembled(rows), latents).float()
-        return made.reshape(latents.shape)
-
-    @classmethod
-    def read(cls, record: Mapping[str, Any], step: int) -> Taped:
-        """The tape of a step of a record."""
-        number, constants = record["tapes"][step]
-        frame = record["programs"][number]
-        leaves = {(call, leaf): (tuple(shape), first, end) for (call, leaf), (shape, first, end) in frame["leaves"]}
-        return cls(frame["program"], constants, leaves, frame["sign"])
 
 
 @dataclass
@@ -330,10 +279,15 @@ class CallRecorder:
                 counts = f"{len(self._firsts)} calls in its first step and {len(calls)} in a later one"
                 raise RuntimeError(f"the pipeline made {counts}")
             calls = [(_as_first(first, values), out) for first, (values, out) in zip(self._firsts, calls, strict=True)]
-        made = [rows_of(output, latents) for _, output in calls]
-        rows = {(i, j): row for i, found in enumerate(made) for j, row in enumerate(found)}
-        taped = self._cut([output for _, output in calls], latents, given if target is None else target, sign)
-        velocity = self._proved(taped, rows, latents, given)
+        outputs = [output for _, output in calls]
+        taped = self._cut(outputs, latents, given if target is None else target, sign)
+        try:
+            made, velocity = self._proved(taped, outputs, latents, given)
+        except TapeError:
+            if not any(start_of(part, latents) for output in outputs for part in output):
+                raise
+            taped = replace(taped, front=True)
+            made, velocity = self._proved(taped, outputs, latents, given)
         self.tape.clear()
         seen = self._steps[-1].calls if self._steps else []
         arguments: list[dict[str, Any]] = []
@@ -368,12 +322,14 @@ class CallRecorder:
         return Taped(program, constants, {place: leaves[place] for place in taken}, sign)
 
     def _proved(
-        self, taped: Taped, rows: Mapping[_Place, torch.Tensor], latents: torch.Tensor, given: torch.Tensor
-    ) -> torch.Tensor:
-        """The velocity that the tape makes of the rollout's own predictions, which must be the pipeline's.
+        self, taped: Taped, outputs: Sequence[list[torch.Tensor]], latents: torch.Tensor, given: torch.Tensor
+    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
+        """Rows of the rollout's own predictions, and the velocity that the tape makes of them: it is the pipeline's.
 
         Bit for bit, but where the pipeline computes in half precision: training does so in float32.
         """
+        made_rows = [rows_of(output, latents, front=taped.front) for output in outputs]
+        rows = {(i, j): row for i, found in enumerate(made_rows) for j, row in enumerate(found)}
         own = {place: rows[place] for place in taped.places}
         made, given = taped.velocity(own, latents), given.float().reshape(latents.shape)
         half = self.tape.half or any(row.dtype in HALF for row in own.values())
@@ -386,7 +342,7 @@ class CallRecorder:
         if (text := repr(taped.program)) not in self._proven:
             require_gradients(taped.program, taped.constants, taped.assembled(own), latents)
             self._proven.add(text)
-        return made
+        return made_rows, made
 
     def finish(self, guidance: Mapping[str, Any], levels: torch.Tensor | None = None) -> torch.Tensor | None:
         """Return the recorded calls and their guidance.
@@ -433,6 +389,7 @@ def _written(steps: Sequence[Taped], levels: torch.Tensor | None) -> dict[str, A
     held: list[torch.Tensor] = []
     for taped in steps:
         frame = {"program": taped.program, "leaves": list(taped.leaves.items()), "sign": taped.sign}
+        frame |= {"front": True} if taped.front else {}
         if frame not in programs:
             programs.append(frame)
         constants = []

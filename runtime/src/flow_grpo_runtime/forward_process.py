@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from .model import Common
-from .nodes import DICT, EACH, LIST, SAME, TUPLE
 from .replay import DenoiserCalls, read_calls
 from .training import RecordedTraining
+from .values import DICT, EACH, LIST, SAME, TUPLE
 
 SCALE = 1000.0  # what VeRL-Omni calls a noise level of 1
 _NEAR = {torch.float32: 1e-5, torch.float64: 1e-5}  # relative; half precision rounds to its own
@@ -117,7 +117,7 @@ def at_level(recorded: Mapping[str, Any], level: float) -> dict[str, Any]:
 
 
 def _moved(name: str, node: Sequence[Any], levels: torch.Tensor, step: int, level: float) -> Sequence[Any]:
-    """A node of an argument, see ``nodes``, at one step and another level."""
+    """A node of an argument, see ``values``, at one step and another level."""
     kind, content = node[0], node[1]
     if kind == DICT:
         return kind, {key: _moved(key, item, levels, step, level) for key, item in content.items()}

@@ -35,6 +35,12 @@ def resolve_settings(
     return resolved
 
 
+def other_names(common: Any) -> Mapping[str, tuple[str, ...]]:
+    """Other names of each guidance setting, in the order in which they are tried."""
+    names: Mapping[str, tuple[str, ...]] = getattr(common, "CFG_OTHER_NAMES", {})
+    return names
+
+
 def setting_names(defaults: Mapping[str, Any], others: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Every name that a setting may have."""
     return tuple(dict.fromkeys([*defaults, *(name for names in others.values() for name in names)]))

@@ -10,12 +10,6 @@ from typing import Any, Protocol
 INCLUDE_LOGPROB_NORMALIZER = False
 
 
-def other_names(common: Any) -> Mapping[str, tuple[str, ...]]:
-    """Other names of each guidance setting, in the order in which they are tried."""
-    names: Mapping[str, tuple[str, ...]] = getattr(common, "CFG_OTHER_NAMES", {})
-    return names
-
-
 @dataclass(frozen=True)
 class CallPlan:
     """How a pipeline calls its denoiser, and how training may.

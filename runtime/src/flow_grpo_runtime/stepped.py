@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from .guidance import setting_names
+from .guidance import other_names, setting_names
 from .levels import pick_sde_window
-from .model import Common, other_names
+from .model import Common
 from .steps import Trajectory
 
 

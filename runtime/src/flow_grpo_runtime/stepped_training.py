@@ -10,8 +10,8 @@ from verl.utils.device import get_device_name
 from verl_omni.pipelines.model_base import DiffusionModelBase
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
-from .guidance import setting_names
-from .model import INCLUDE_LOGPROB_NORMALIZER, Common, other_names
+from .guidance import other_names, setting_names
+from .model import INCLUDE_LOGPROB_NORMALIZER, Common
 
 logger = logging.getLogger(__name__)
 

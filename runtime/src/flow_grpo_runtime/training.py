@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
-from .levels import carry_levels
+from .records import carry_levels
 from .replay import DenoiserCalls, read_calls
 from .stepped_training import LogProbs, SteppedTraining
 

@@ -48,6 +48,9 @@ class Upstream:
 
     def __init__(self, version: str, files: Mapping[str, str]) -> None:
         self.version, self.files = version, dict(files)
+        # Names of executed modules begin with that of the caller's module, as a named tuple's does: another process
+        # finds a pickled class by importing what executes its text.
+        self._home = str(sys._getframe(1).f_globals["__name__"])
         self._paths = {_module(file): file for file in self.files}
         absent = (name for name in BESIDE if name not in sys.modules and importlib.util.find_spec(name) is None)
         self._packages = {"vllm", "vllm_omni", *absent, *(file.partition("/")[0] for file in self.files)}
@@ -75,8 +78,7 @@ class Upstream:
                 f"{path} is not the text of vllm-omni {self.version} that this package was verified with: install that "
                 "version, or run `omni-scaffold update` and `omni-scaffold verify` on the package"
             )
-        # Without dots: to pickle, a module inside of another one must be imported through that.
-        module = types.ModuleType(f"{PRIVATE}_{digest[:12]}_{name.replace('.', '_')}")
+        module = types.ModuleType(f"{self._home}.{PRIVATE}_{digest[:12]}_{name.replace('.', '_')}")
         package = path.name == "__init__.py"
         module.__file__, module.__builtins__ = str(path), self._builtins  # type: ignore[attr-defined]
         module.__package__ = name if package else name.rpartition(".")[0]
@@ -231,7 +233,7 @@ def in_context(kind: type[nn.Module], fields: Mapping[str, str]) -> type[nn.Modu
         finally:
             CONTEXT.fields = before
 
-    return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
+    return type(kind.__name__, (kind,), {"forward": forward, "__module__": sys._getframe(1).f_globals["__name__"]})
 
 
 class FusedCall:

@@ -106,7 +106,7 @@ class PortedSubject(RecordedSubject):
             if settings.pipeline.num_inference_steps != self.recording["steps"]:
                 raise NotDrivableError("noise levels are those of the rollout that carries them")
             calls = self.runtime("replay").read_calls(self.batch_of(self.recording["samples"][:1]))
-            self.runtime("levels").carry_levels(scheduler, calls[0]["levels"])
+            self.runtime("records").carry_levels(scheduler, calls[0]["levels"])
             return scheduler
         known = inspect.signature(self.training.set_timesteps).parameters
         size = {"latent_size": self.geometry.shape[-2:]} if "latent_size" in known else {}
