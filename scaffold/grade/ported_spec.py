@@ -108,8 +108,9 @@ def build_ported_spec(
         builder.provenance["names.tokenizer"] = "layout of the released checkpoint"
     sections["loading"] = loading.section()
     sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
-    if loaded is not None and (left_out := request.preset.value("inputs", "left_out")):
-        sections["inputs"]["left_out"] = list(left_out)
+    if loaded is not None:
+        told = {name: request.preset.value("inputs", name) for name in ("left_out", "alone")}
+        sections["inputs"] |= {name: value for name, value in told.items() if value}
     sections["recording"] = recording.section()
     for name in ("media", "deploy", "lora"):
         sections[name] = sections.pop(name)  # placed later in the file, after the sections that describe the package

@@ -304,6 +304,28 @@ def test_only_the_encoder_whose_states_were_asked_for_gets_more_layers(tmp_path:
     assert found.layers == {tmp_path / "audio_encoder": 24}
 
 
+def test_an_encoder_gets_as_many_layers_as_states_are_taken_of_it(tmp_path: Path) -> None:
+    class Encoder(torch.nn.Module):
+        base_model_prefix = "model"
+        config = SimpleNamespace(output_hidden_states=True)
+
+        def forward(self) -> Any:
+            return SimpleNamespace(hidden_states=tuple(torch.zeros(1) for _ in range(3)))
+
+    found = Components(tmp_path, [], {}, torch.float32)
+    folder, model = tmp_path / "text_encoder", Encoder()
+    folder.mkdir()
+    found.written[folder] = "encoder"
+    note_states(model, partial(found.asked.add, folder))
+    states = model().hidden_states
+    assert (len(states[1:]), len(states[-1])) == (2, 1)
+    with pytest.raises(IndexError) as error:
+        states[9]
+    assert found.fit(error.value)
+    assert found.layers == {folder: 9}
+    assert not folder.exists()
+
+
 def test_convolutions_in_half_precision_round_once() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv3d(8, 8, 3, padding=1), torch.nn.ReLU()).bfloat16()

@@ -28,9 +28,11 @@ from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts, mod
 from scaffold.verify.rollout.judge import judge
 from scaffold.verify.train.contract import Contract, Training, contracts
 from scaffold.verify.train.contracts.reward import STEPS
+from scaffold.verify.train.contracts.reward import applies as learns
 from scaffold.verify.train.cuda import find_cuda_environment
 from scaffold.verify.train.devices import CPU, DEVICES, NO_UPDATES, card, find_device, on_device
 from scaffold.verify.train.exported import Exported, Release, exported, images, released
+from scaffold.verify.train.hosting import hosting
 from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
 from scaffold.verify.train.run import RunPlan, train
 from scaffold.verify.train.settings import PROMPTS, SIDE
@@ -238,7 +240,7 @@ def opened(package: Path, request: TrainRequest, tell: Tell) -> Iterator[Setting
         workshop = build_workshop(scratch / "workshop", sources.verl_omni.root, laid)
         script = smoke_script(workshop, own, model_name(own))
         start_with(script, find_trainer(sources.verl_omni))
-        with in_use(environment):
+        with in_use(environment), hosting():
             places = workshop_sources(workshop, laid)
             yield Setting(own, beside, environment, sources, workshop, script, scratch, request, tell, places)
 
@@ -249,7 +251,7 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
     steps = min(request.steps, variant.steps or request.steps)
     plan = _plan(setting, variant, steps, variant.name)
     runs = {"run": plan}
-    flat = variant.name == VARIANTS[0].name and steps >= STEPS and request.flat
+    flat = learns(variant) and steps >= STEPS and request.flat
     if flat:
         changes = {**plan.changes, **NO_UPDATES, **NO_SAVES}
         # As a floor it has a step for the one after the checkpoint, too.
@@ -271,7 +273,7 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
         control and replace(control, steps=control.steps[:steps]),
         resumed,
         beside,
-        _gain(setting.package),
+        _gain(setting.package) if variant.algorithm is None else None,
         records.get("floor", control),
         used,
     )

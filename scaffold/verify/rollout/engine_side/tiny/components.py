@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ _OWNERS = (
     ("transformers", "AutoTokenizer", TOKENIZER),
     ("transformers", "ProcessorMixin", TOKENIZER),
     ("transformers", "AutoFeatureExtractor", PREPARES),
+    ("transformers.image_processing_base", "ImageProcessingMixin", PREPARES),
     ("diffusers", "ModelMixin", "config.json"),
     ("diffusers", "SchedulerMixin", "scheduler_config.json"),
 )
@@ -106,8 +108,11 @@ class Components:
         """Layers of encoders whose hidden states are too few or too many; of all, where none were asked for."""
         encoders = [folder for folder, kind in self.written.items() if kind == "encoder"]
         found = {}
+        missing = re.search(r"hidden state -?(\d+) was asked for, there are (\d+)", str(error))
         for folder in [folder for folder in encoders if folder in self.asked] or encoders:
             states = wanted(error, self.layers.get(folder, self.scale.layers) + 1)  # between the layers, and the first
+            if missing is not None and int(missing[2]) == self.layers.get(folder, self.scale.layers) + 1:
+                states = max(int(missing[1]) + 1, 2 * int(missing[2]))  # more are asked for behind it, mostly
             if states is not None and 1 < states <= MOST_STATES:
                 found[folder] = states - 1
         return found
@@ -225,7 +230,7 @@ class Components:
                 self._encoder(named, given, released, folder).to(self.dtype).save_pretrained(folder)
             elif "PreTrainedModel" in kinds:
                 self._encoder(cls, given, released, folder).to(self.dtype).save_pretrained(folder)
-            elif "SchedulerMixin" in kinds:
+            elif kinds & {"SchedulerMixin", "ImageProcessingMixin"}:
                 cls(**given).save_pretrained(folder)
             elif "ModelMixin" in kinds:
                 self._autoencoder(cls, given, released).to(self.dtype).save_pretrained(folder)
@@ -250,8 +255,12 @@ class Components:
 
     def _class(self, folder: str) -> Any:
         """The class of transformers' that a library says of a component; None for none, or one of many types."""
-        found = self.classes.get(folder)
-        return found if getattr(found, "config_class", None) is not None else None
+        found: Any = self.classes.get(folder)
+        if getattr(found, "config_class", None) is None:
+            return None
+        # What several classes inherit from is none that can be built.
+        whole = importlib.import_module("transformers").AutoModel._model_mapping
+        return whole[found.config_class] if found.__name__.endswith("PreTrainedModel") else found
 
     def tokenizer(self, cls: Any = None) -> Any:
         """The tokenizer of the checkpoint, whose class it may be told."""
@@ -294,7 +303,8 @@ class Components:
         values |= {name: value for name, value in released.items() if name in parameters}
         small = small_autoencoder(values, released)
         if self.channels and "latent_channels" in values and "latent_channels" not in released:
-            small["latent_channels"] = self.channels
+            patch: Any = values.get("patch_size")  # that the denoiser is given of several latents
+            small["latent_channels"] = self.channels // (math.prod(patch) if _whole(patch) else 1)
         made = cls(**{name: value for name, value in {**values, **small, **given}.items() if name in parameters})
         # A released configuration may hold what the class itself does not take, and its pipeline reads.
         more = {name: value for name, value in {**released, **given}.items() if name not in parameters}
