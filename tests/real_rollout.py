@@ -22,6 +22,9 @@ OF_OTHERS = {
     "rollout-without-references-log-prob",
     "rollout-without-references-velocity",
 }
+# Of packages that blocks compose, which have a formula of guidance of their own.
+OF_COMPOSED = {f"rollout-composed-{name}" for name in ("levels", "formula", "gradient")}
+OF_COMPOSED |= {"rollout-control-composed-formula"}
 # Of packages that a person wrote.
 OF_NFT = {f"rollout-forward-process-{name}" for name in ("velocity", "clean")}
 OF_NFT |= {"rollout-control-forward-process"}  # of packages that are made for DiffusionNFT
