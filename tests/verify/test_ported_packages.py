@@ -1,4 +1,4 @@
-"""Packages with an imported denoiser or one of diffusers, as `new` renders them: `check` is clean, `verify` passes at both levels.
+"""Packages with an imported denoiser or one of diffusers, as `new` renders them: `check` and `verify` pass.
 
 Every pipeline of ``scaffold/presets/proofs`` is here or in `ELSEWHERE`, which is what lets `new` call it complete.
 """
