@@ -39,6 +39,7 @@ BASE = 8  # channels of its widest level
 TOKENIZER, PREPARES = "tokenizer.json", "preprocessor_config.json"
 SECTIONS = "mrope_section"  # transformers' name for the parts of a head that each axis turns
 _AUTO_MODEL = "_BaseAutoModelClass"
+_WIDTHS = ("hidden_size", "d_model", "n_embd", "dim")  # names that libraries give an encoder's width
 # Class that has the loading method, and the file that shows that a component is there.
 _OWNERS = (
     ("transformers", "PreTrainedModel", "config.json"),
@@ -82,6 +83,7 @@ class Components:
         self.channels: int | None = None  # of the latents, where the denoiser's configuration says it
         self.dtype = dtype
         self.scale = ENCODER
+        self.tried: list[int] = []  # widths of encoders that did not do
         self.layers: dict[Path, int] = {}  # of encoders of which hidden states were asked, where the scale has others
         self.asked: set[Path] = set()
         self.written: dict[Path, str] = {}
@@ -96,6 +98,8 @@ class Components:
         if deeper := self._deeper(error):
             self.layers |= deeper
         elif wide is not None and 1 < wide <= WIDEST:
+            self._refuse_two_widths(wide)
+            self.tried.append(self.scale.hidden)
             self.scale = replace(self.scale, hidden=wide)
         else:
             return False
@@ -103,6 +107,25 @@ class Components:
             shutil.rmtree(folder)
             del self.written[folder]
         return True
+
+    def _refuse_two_widths(self, wide: int) -> None:
+        """Raise where encoders of one width cannot do: a width that was tried is asked for again.
+
+        Raises:
+            NotGrownError: it names each encoder's table and key.
+        """
+        encoders = sorted(folder for folder, kind in self.written.items() if kind == "encoder")
+        if wide not in self.tried or len(encoders) < 2:
+            return
+        told = []
+        for folder in encoders:
+            settings = json.loads(read_text(folder / "config.json"))
+            key = next((name for name in _WIDTHS if name in settings), _WIDTHS[0])
+            told.append(f"{key} in [verify.components.{_key(folder.relative_to(self.folder).as_posix())}]")
+        raise NotGrownError(
+            f"the text encoders are to be {' and '.join(map(str, sorted({wide, self.scale.hidden})))} wide, not all"
+            f" alike: set {' and '.join(told)} of scaffold.toml"
+        )
 
     def _deeper(self, error: Exception) -> dict[Path, int]:
         """Layers of encoders whose hidden states are too few or too many; of all, where none were asked for."""
