@@ -9,6 +9,7 @@ import torch
 from planned_calls import GUIDANCE, Planned, guide
 
 from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.replay import each_alone
 
 
 class Counting(torch.nn.Module):
@@ -149,3 +150,17 @@ def test_ranks_with_other_texts_make_equally_many_calls(calls: Planned, tmp_path
     for pid in children:
         os.waitpid(pid, 0)
     assert [(tmp_path / str(rank)).read_text(encoding="utf-8") for rank in range(2)] == ["3 True", "3 True"]
+
+
+def test_samples_of_a_batch_are_called_alone() -> None:
+    seen = []
+
+    def forward(x: list[torch.Tensor], time: torch.Tensor, size: int = 2) -> tuple[list[torch.Tensor], dict[str, int]]:
+        seen.append((len(x), len(time), size))
+        return [row * time[0] for row in x], {}
+
+    rows = [torch.ones(3), torch.full((3,), 2.0)]
+    made, _ = each_alone(forward)(rows, torch.tensor([2.0, 3.0]), size=4)
+    assert [row.tolist() for row in made] == [[2.0] * 3, [6.0] * 3]
+    assert seen == [(1, 1, 4)] * 2
+    assert each_alone(forward)(rows[:1], torch.tensor([2.0]))[0][0].tolist() == [2.0] * 3

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from planned_calls import GUIDANCE, Planned, guide, replayed
+
+from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.tape_play import TapeError
 
 
 class Denoiser(torch.nn.Module):
@@ -170,6 +174,48 @@ def test_a_step_without_a_call_is_refused(calls: Planned) -> None:
         walk(calls, lambda d, x, _: x)
 
 
+def test_arguments_without_names_are_refused(calls: Planned) -> None:
+    class Open(torch.nn.Module):
+        def forward(self, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+            return x + sum(more)
+
+    recorder, denoiser, latents = calls.CallRecorder(), Open(), torch.randn(1, 4, 6)
+    recorder.watch(denoiser)
+    recorder.begin(active=True)
+    with pytest.raises(NotImplementedError, match=r"Open was called with \*more, which have no names to carry"):
+        denoiser(latents, latents)
+
+
+def test_what_is_no_prediction_is_refused(calls: Planned) -> None:
+    with pytest.raises(TypeError, match=r"the denoiser returned \(1, 4, 5\), which is no prediction for latents"):
+        walk(calls, lambda d, x, _: d(x[..., :5], torch.tensor([0.5]), text=text(2, 1))[0].mean() + x)
+
+
+def test_other_calls_than_in_the_first_step_are_refused() -> None:
+    """Where later calls rest on what the first ones left, each is recorded as the one in its place."""
+    calls = Planned(CallPlan(first="extra"))
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        time = torch.tensor([0.5])
+        return sum(denoiser(latents, time, text=text(2, seed), extra=step == 0)[0] for seed in range(2 - step))
+
+    with pytest.raises(RuntimeError, match="made 2 calls in its first step and 1 in a later one"):
+        walk(calls, call, 2)
+
+
+def test_what_numpy_did_in_the_memory_of_a_tensor_is_seen(calls: Planned) -> None:
+    memory = np.zeros((1, 4, 6), dtype=np.float32)
+    held = torch.from_numpy(memory)
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        held.copy_(denoiser(latents, torch.tensor([0.5]), text=text(2, 1))[0])
+        np.multiply(memory, 2, out=memory)
+        return held + 0.0
+
+    with pytest.raises(TapeError, match=r"off from what it steps with: something else took part \(a kernel, numpy\)"):
+        walk(calls, call)
+
+
 def test_calls_of_other_trajectories_are_refused(calls: Planned) -> None:
     content, seen, _ = walk(calls, lambda d, x, _: d(x, torch.tensor([0.5]), text=text(2, 1))[0])
     latents = seen[0][0]
@@ -177,6 +223,12 @@ def test_calls_of_other_trajectories_are_refused(calls: Planned) -> None:
         calls.DenoiserCalls(calls.read_calls([content, content]), latents, 0)
     with pytest.raises(ValueError, match="step 3 is asked for"):
         calls.DenoiserCalls(calls.read_calls([content]), latents, 3)
+    found = calls.DenoiserCalls(calls.read_calls([content]), latents, 0)
+    with pytest.raises(ValueError, match="2 predictions were made where the tapes take 1"):
+        found.velocity(latents.repeat(2, 1, 1))
+    parts = [{**calls.read_calls([content])[0], "free": [torch.arange(24).view(1, 4, 6) < n] * 3} for n in (6, 12)]
+    with pytest.raises(ValueError, match="samples of a micro-batch differ in how much of their latents is given"):
+        _ = calls.DenoiserCalls(parts, latents.repeat(2, 1, 1), 0).free
 
 
 def test_a_dictionary_is_what_it_was_before_the_call_filled_or_emptied_it(calls: Planned) -> None:

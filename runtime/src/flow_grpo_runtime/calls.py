@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from .model import CallPlan
 from .records import write_record
 from .tape import Tape, where
 from .tape_play import HALF, Leaf, Taped, TapeError, require_gradients, sources
-from .values import Table, copied, equal, kept, keys_of, merged, parts_of, place_of, rows_of, same, tensors_of
+from .values import Table, copied, equal, kept, keys_of, merged, parts_of, place_of, rows_of, same, start_of, tensors_of
 
 logger = logging.getLogger(__name__)
 
@@ -279,10 +279,15 @@ class CallRecorder:
                 counts = f"{len(self._firsts)} calls in its first step and {len(calls)} in a later one"
                 raise RuntimeError(f"the pipeline made {counts}")
             calls = [(_as_first(first, values), out) for first, (values, out) in zip(self._firsts, calls, strict=True)]
-        made = [rows_of(output, latents) for _, output in calls]
-        rows = {(i, j): row for i, found in enumerate(made) for j, row in enumerate(found)}
-        taped = self._cut([output for _, output in calls], latents, given if target is None else target, sign)
-        velocity = self._proved(taped, rows, latents, given)
+        outputs = [output for _, output in calls]
+        taped = self._cut(outputs, latents, given if target is None else target, sign)
+        try:
+            made, velocity = self._proved(taped, outputs, latents, given)
+        except TapeError:
+            if not any(start_of(part, latents) for output in outputs for part in output):
+                raise
+            taped = replace(taped, front=True)
+            made, velocity = self._proved(taped, outputs, latents, given)
         self.tape.clear()
         seen = self._steps[-1].calls if self._steps else []
         arguments: list[dict[str, Any]] = []
@@ -317,12 +322,14 @@ class CallRecorder:
         return Taped(program, constants, {place: leaves[place] for place in taken}, sign)
 
     def _proved(
-        self, taped: Taped, rows: Mapping[_Place, torch.Tensor], latents: torch.Tensor, given: torch.Tensor
-    ) -> torch.Tensor:
-        """The velocity that the tape makes of the rollout's own predictions, which must be the pipeline's.
+        self, taped: Taped, outputs: Sequence[list[torch.Tensor]], latents: torch.Tensor, given: torch.Tensor
+    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
+        """Rows of the rollout's own predictions, and the velocity that the tape makes of them: it is the pipeline's.
 
         Bit for bit, but where the pipeline computes in half precision: training does so in float32.
         """
+        made_rows = [rows_of(output, latents, front=taped.front) for output in outputs]
+        rows = {(i, j): row for i, found in enumerate(made_rows) for j, row in enumerate(found)}
         own = {place: rows[place] for place in taped.places}
         made, given = taped.velocity(own, latents), given.float().reshape(latents.shape)
         half = self.tape.half or any(row.dtype in HALF for row in own.values())
@@ -335,7 +342,7 @@ class CallRecorder:
         if (text := repr(taped.program)) not in self._proven:
             require_gradients(taped.program, taped.constants, taped.assembled(own), latents)
             self._proven.add(text)
-        return made
+        return made_rows, made
 
     def finish(self, guidance: Mapping[str, Any], levels: torch.Tensor | None = None) -> torch.Tensor | None:
         """Return the recorded calls and their guidance.
@@ -382,6 +389,7 @@ def _written(steps: Sequence[Taped], levels: torch.Tensor | None) -> dict[str, A
     held: list[torch.Tensor] = []
     for taped in steps:
         frame = {"program": taped.program, "leaves": list(taped.leaves.items()), "sign": taped.sign}
+        frame |= {"front": True} if taped.front else {}
         if frame not in programs:
             programs.append(frame)
         constants = []

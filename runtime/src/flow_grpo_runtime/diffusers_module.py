@@ -22,7 +22,7 @@ from .engine_weights import local_checkpoint, sent_name
 from .fused import plain_name
 from .layers import ExactArguments
 from .lora_updates import LoraFold
-from .replay import DenoiserCalls
+from .replay import DenoiserCalls, each_alone
 from .rollout import RecordedRollout
 from .training import RecordedTraining
 
@@ -94,10 +94,12 @@ class DiffusersSource(DenoiserSource):
 
     Attributes:
         folder: below the checkpoint.
+        alone: the engine calls the denoiser for each sample of a batch alone, see :func:`each_alone`.
     """
 
     build: Callable[[Any], Any] | None = None
     folder: str = FOLDER
+    alone: bool = False
 
     def weights(self, model_path: str) -> dict[str, torch.Tensor]:
         """Tensors of the checkpoint by diffusers' names, mapped from its files.
@@ -174,6 +176,12 @@ def fold_by_loader(
 
 class DiffusersRollout(RecordedRollout):
     """Goes before a pipeline of vllm-omni whose denoiser training has from diffusers."""
+
+    def _watch(self) -> None:
+        source: Any = self.rollout_plan.source
+        if source.alone and not self._watched:
+            vars(self._engine_denoiser)["forward"] = each_alone(self._engine_denoiser.forward)
+        super()._watch()
 
     def fill_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Put the actor's weights into the denoiser, through its own loader.

@@ -27,7 +27,7 @@ class FollowingScheduler(RecordingScheduler):
         first: what the pipeline calls the level of pure noise, where it is not 1.
     """
 
-    NEAR_FIRST = 1e-3  # how far the first step may lie from training's, where ``first`` is not 1
+    NEAR_FIRST = 2e-3  # how far the first step may lie from training's, where ``first`` is not 1
 
     def __init__(self, common: Common, pipeline: str, *, first: float | None = None) -> None:
         super().__init__(common, pipeline)
@@ -301,8 +301,6 @@ class DifferenceInPlace(SchedulerInPlace):
 
 class UpdateInPlace(FollowingScheduler):
     """Steps in the place of an update that stands in a loop of the pipeline."""
-
-    NEAR_FIRST = 2e-3
 
     def update(
         self,

@@ -6,6 +6,7 @@ whose calls differ in nothing but the samples share one where the plan says so.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,9 +42,12 @@ class _Call:
     dtype: torch.dtype
     autocast: torch.dtype | None
     changed: set[str]
+    front: bool  # where the latents' part of the prediction stands
 
     @classmethod
-    def of(cls, record: Mapping[str, Any], step: int, latents: torch.Tensor, place: tuple[int, int]) -> _Call:
+    def of(
+        cls, record: Mapping[str, Any], step: int, latents: torch.Tensor, place: tuple[int, int], *, front: bool
+    ) -> _Call:
         """The call of a prediction: of one row, where the recorded call has others and can be split."""
         node, row = record["calls"][place[0]], place[1]
         arguments, changed = value_at(node, step, latents), set(record["changed"])
@@ -52,11 +56,12 @@ class _Call:
         alone = samples_of(node, latents) == {made} and not changed
         if alone:
             arguments, row = _row(arguments, row, made), 0
-        return cls(arguments, row, alone, record["dtype"], record["autocast"], changed)
+        return cls(arguments, row, alone, record["dtype"], record["autocast"], changed, front)
 
     def fits(self, other: _Call, *, varying: bool) -> bool:
         """Whether both can be one call."""
-        alike = (self.alone, self.dtype, self.autocast) == (other.alone, other.dtype, other.autocast)
+        kind, others = ((c.alone, c.dtype, c.autocast, c.front) for c in (self, other))
+        alike = kind == others
         return self.alone and alike and _agree(self.arguments, other.arguments, varying=varying)
 
 
@@ -93,7 +98,7 @@ class DenoiserCalls:
             self._levels.append(record["levels"])
             for place in tape.places:
                 self._samples.append(row)
-                self._calls.append(_Call.of(record, step, row, place))
+                self._calls.append(_Call.of(record, step, row, place, front=tape.front))
             free = record["free"][step]
             self._free.append(torch.ones_like(row, dtype=torch.bool) if free is None else free.to(row.device))
         if plan.padded:
@@ -171,7 +176,7 @@ class DenoiserCalls:
             arguments = {name: _cast(value, call.dtype, dtype, device) for name, value in arguments.items()}
             arguments |= {name: copied(arguments[name]) for name in call.changed & arguments.keys()}
             with torch.autocast(device.type, call.autocast, enabled=call.autocast is not None):
-                rows = rows_of(denoiser(**arguments), sample, self.plan.output)
+                rows = rows_of(denoiser(**arguments), sample, self.plan.output, front=call.front)
             if call.alone and len(rows) != len(group):
                 raise RuntimeError(
                     f"the denoiser made {len(rows)} predictions for {len(group)} samples: set stacked=False in CALLS"
@@ -207,6 +212,26 @@ class DenoiserCalls:
                 groups.append([largest.pop()])
             groups += [list(groups[-1])] * (int(most) - len(groups))  # samples of other ranks take more predictions
         return groups
+
+
+def each_alone(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A denoiser's ``forward`` that calls it once for each sample, and joins what it returns.
+
+    Some of the engine's denoisers let the padding of a batch take part in attention: there a sample gets what it gets
+    alone, as in training, only where it is alone.
+
+    Args:
+        forward: takes the samples, a list or a tensor ``(B, …)``, as its first argument.
+    """
+    names = list(inspect.signature(forward).parameters)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        rows = len(given[names[0]])
+        made = [forward(**{name: _row(value, row, rows) for name, value in given.items()}) for row in range(rows)]
+        return _joined(made) if rows > 1 else made[0]
+
+    return called
 
 
 def _row(value: Any, row: int, rows: int) -> Any:

@@ -124,12 +124,14 @@ class Taped:
         program, constants: as :func:`play` takes them.
         leaves: of each prediction, by call and leaf: its shape, and which rows ``[first, end)`` of the call it is.
         sign: of the velocity in what the pipeline steps with.
+        front: where a denoiser returns more than the latents' part, that stands in front.
     """
 
     program: Mapping[str, Any]
     constants: Sequence[Any]
     leaves: Mapping[Leaf, tuple[tuple[int, ...], int, int]]
     sign: int
+    front: bool = False
 
     @property
     def places(self) -> list[Leaf]:
@@ -139,7 +141,7 @@ class Taped:
     def assembled(self, rows: Mapping[Leaf, torch.Tensor]) -> dict[Leaf, torch.Tensor]:
         """Predictions as the denoiser returned them, of rows ``(1, …)`` in the shape of the latents.
 
-        What a denoiser returns in front of the latents' part is 0.
+        What a denoiser returns beside the latents' part is 0.
         """
         found = {}
         for (call, leaf), (shape, first, end) in self.leaves.items():
@@ -148,7 +150,8 @@ class Taped:
                 wide = list(shape)
                 dim = next(i for i in range(1, len(shape)) if whole.shape[i] != shape[i])
                 wide[dim] = shape[dim] - whole.shape[dim]
-                whole = torch.cat([whole.new_zeros(wide), whole], dim=dim)
+                both = [whole.new_zeros(wide), whole]
+                whole = torch.cat(both[::-1] if self.front else both, dim=dim)
             found[call, leaf] = whole.reshape(shape)
         return found
 
@@ -163,7 +166,7 @@ class Taped:
         number, constants = record["tapes"][step]
         frame = record["programs"][number]
         leaves = {(call, leaf): (tuple(shape), first, end) for (call, leaf), (shape, first, end) in frame["leaves"]}
-        return cls(frame["program"], constants, leaves, frame["sign"])
+        return cls(frame["program"], constants, leaves, frame["sign"], frame.get("front", False))
 
 
 def require_gradients(

@@ -65,17 +65,21 @@ def place_of(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
 
 
-def rows_of(output: Any, latents: torch.Tensor, key: str | int | None = None) -> list[torch.Tensor]:
+def rows_of(
+    output: Any, latents: torch.Tensor, key: str | int | None = None, *, front: bool = False
+) -> list[torch.Tensor]:
     """Take the predictions of one call apart.
 
     Args:
         output: what the denoiser returned: a tensor, a list of tensors, or either first in a tuple or as ``sample``.
         latents: ``(1, …)`` latents of the sample.
         key: of the prediction in ``output``, where it is none of these.
+        front: of a prediction that is longer along one dimension, the latents' part stands in front.
 
     Returns:
         Predictions in the shape of ``latents``; more than one where the call evaluated several branches as a batch.
-        Of a prediction that is longer along one dimension it is the end: what stands before is given, and has no step.
+        Of a prediction that is longer along one dimension it is the end, or the front: the rest is that of what is
+        given, and has no step.
 
     Raises:
         TypeError: the output is nothing of that kind.
@@ -83,7 +87,7 @@ def rows_of(output: Any, latents: torch.Tensor, key: str | int | None = None) ->
     rows: list[torch.Tensor] = []
     for part in parts_of(output, key):
         start = start_of(part, latents)
-        part = part if start is None else part.narrow(start[0], start[1], latents.shape[start[0]])
+        part = part if start is None else part.narrow(start[0], 0 if front else start[1], latents.shape[start[0]])
         if not isinstance(part, torch.Tensor) or not part.numel() or part.numel() % latents.numel():
             found = tuple(part.shape) if isinstance(part, torch.Tensor) else type(part).__name__
             raise TypeError(f"the denoiser returned {found}, which is no prediction for latents {tuple(latents.shape)}")
@@ -109,8 +113,8 @@ def start_of(value: Any, latents: torch.Tensor) -> tuple[int, int] | None:
     return (longer[0], start) if start > 0 else None
 
 
-SAME, EACH, LATENTS, DICT, LIST, TUPLE, BEHIND, TABLE = (
-    "same", "each", "latents", "dict", "list", "tuple", "behind", "table",
+SAME, EACH, LATENTS, DICT, LIST, TUPLE, BEHIND, AHEAD, TABLE = (
+    "same", "each", "latents", "dict", "list", "tuple", "behind", "ahead", "table",
 )  # fmt: skip
 
 
@@ -123,11 +127,12 @@ class Latents:
 
 
 @dataclass(frozen=True)
-class Behind:
-    """Stands for rows of what is given and, behind it along ``dim``, the latents of the step."""
+class Joined:
+    """Stands for rows of what is given and, behind it along ``dim`` or ahead of it, the latents of the step."""
 
     dim: int
-    prefix: torch.Tensor
+    rest: torch.Tensor
+    ahead: bool = False
 
 
 def kept(name: str, value: Any, before: Sequence[Any], latents: torch.Tensor) -> Any:
@@ -150,7 +155,10 @@ def kept(name: str, value: Any, before: Sequence[Any], latents: torch.Tensor) ->
         if (start := start_of(value, latents)) is not None:
             prefix, end = value.tensor_split([start[1]], dim=start[0])
             if torch.equal(end, latents.to(value.dtype).expand_as(end)):
-                return Behind(start[0], prefix.clone())
+                return Joined(start[0], prefix.clone())
+            front, rest = value.tensor_split([latents.shape[start[0]]], dim=start[0])
+            if torch.equal(front, latents.to(value.dtype).expand_as(front)):
+                return Joined(start[0], rest.clone(), ahead=True)
         for other in before:
             if isinstance(other, torch.Tensor) and equal(other, value):
                 return other
@@ -177,9 +185,10 @@ def merged(values: list[Any]) -> tuple[Any, ...]:
     if isinstance(first, Latents):
         if all(value == first for value in values):
             return LATENTS, first.shape, first.dtype
-    elif isinstance(first, Behind):
-        if all(isinstance(v, Behind) and v.dim == first.dim and equal(v.prefix, first.prefix) for v in values):
-            return BEHIND, first.prefix, first.dim
+    elif isinstance(first, Joined):
+        place = (first.dim, first.ahead)
+        if all(isinstance(v, Joined) and (v.dim, v.ahead) == place and equal(v.rest, first.rest) for v in values):
+            return AHEAD if first.ahead else BEHIND, first.rest, first.dim
     elif isinstance(first, Table):
         if all(value == first for value in values):
             return TABLE, first.name
@@ -204,9 +213,9 @@ def value_at(node: Sequence[Any], step: int, latents: torch.Tensor) -> Any:
     if kind == LATENTS:
         shape, dtype = node[1], node[2]
         return latents.to(dtype).reshape(1, -1).expand(math.prod(shape) // latents.numel(), -1).reshape(shape)
-    if kind == BEHIND:
-        rows = latents.to(content.dtype).expand(len(content), *latents.shape[1:])
-        return torch.cat([content.to(latents.device), rows], dim=node[2])
+    if kind in (BEHIND, AHEAD):
+        both = [content.to(latents.device), latents.to(content.dtype).expand(len(content), *latents.shape[1:])]
+        return torch.cat(both if kind == BEHIND else both[::-1], dim=node[2])
     if kind == DICT:
         return {key: value_at(item, step, latents) for key, item in content.items()}
     if kind in (LIST, TUPLE):
@@ -223,7 +232,7 @@ def samples_of(node: Sequence[Any], latents: torch.Tensor) -> set[int | None]:
     if kind == LATENTS:
         rows = math.prod(content) // latents.numel()
         return {rows if content[0] == rows else None}
-    if kind == BEHIND:
+    if kind in (BEHIND, AHEAD):
         return {len(content)}
     if kind == LIST and all(item[0] == LATENTS and tuple(item[1]) == latents.shape[1:] for item in content):
         return {len(content)}

@@ -124,8 +124,9 @@ class PortedSubject(RecordedSubject):
     def velocity(self, module: Any, inputs: dict[str, Any]) -> Tensor:  # type: ignore[override]
         """The module's output; with a tape, what the pipeline makes of its predictions."""
         found = super().velocity(module, inputs)
-        calls = inputs.get("calls")
-        return calls.velocity(found) if calls is not None and getattr(calls, "taped", False) else found
+        calls: Any = inputs.get("calls")
+        taped = getattr(calls, "taped", hasattr(calls, "velocity"))  # an older runtime may have recorded none
+        return calls.velocity(found) if taped else found
 
     def sample_of(self, prompt: Any) -> dict[str, Any]:
         """The recorded sample that a prompt stands for."""

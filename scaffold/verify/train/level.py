@@ -32,6 +32,7 @@ from scaffold.verify.train.contracts.reward import applies as learns
 from scaffold.verify.train.cuda import find_cuda_environment
 from scaffold.verify.train.devices import CPU, DEVICES, NO_UPDATES, card, find_device, on_device
 from scaffold.verify.train.exported import Exported, Release, exported, images, released
+from scaffold.verify.train.hosting import hosting
 from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
 from scaffold.verify.train.run import RunPlan, train
 from scaffold.verify.train.settings import PROMPTS, SIDE
@@ -239,7 +240,7 @@ def opened(package: Path, request: TrainRequest, tell: Tell) -> Iterator[Setting
         workshop = build_workshop(scratch / "workshop", sources.verl_omni.root, laid)
         script = smoke_script(workshop, own, model_name(own))
         start_with(script, find_trainer(sources.verl_omni))
-        with in_use(environment):
+        with in_use(environment), hosting():
             places = workshop_sources(workshop, laid)
             yield Setting(own, beside, environment, sources, workshop, script, scratch, request, tell, places)
 

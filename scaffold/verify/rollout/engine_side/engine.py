@@ -49,6 +49,8 @@ def draw_once(autoencoder: Any) -> None:
 
 TINY = 5_000_000  # parameters
 TRIALS = 5  # attempts to load a checkpoint that is adjusted on errors
+# What the engine's entry points tell every pipeline beside its own settings, where a user says nothing else.
+EXTRAS = {"auxiliary_text_encoder": None, "default_llama_model_id": "meta-llama/Meta-Llama-3.1-8B-Instruct"}
 WORKER = "vllm_omni.diffusion.worker.diffusion_worker"
 
 
@@ -77,6 +79,7 @@ class Engine:
     ) -> None:
         data: Any = importlib.import_module("vllm_omni.diffusion.data")
         self.transport = transport
+        known = {entry.name for entry in dataclasses.fields(data.OmniDiffusionConfig)}
         self.config = data.OmniDiffusionConfig.from_kwargs(
             model=checkpoint,
             model_class_name=registered or adapters.upstream.__name__,
@@ -85,6 +88,7 @@ class Engine:
             num_gpus=1,
             master_port=_free_port(),
             **({"additional_config": own_settings} if own_settings else {}),
+            **({"extras": dict(EXTRAS)} if "extras" in known else {}),
         )
         self.media: tuple[str, ...] = ()
         self.negative: list[int] | None = None  # ids of the negative prompt of later requests

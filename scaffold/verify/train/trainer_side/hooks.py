@@ -9,7 +9,7 @@ import importlib.util
 import pkgutil
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -22,6 +22,11 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, hooks: dict[str, list[Hook]]) -> None:
         self.hooks = hooks
         self.busy: set[str] = set()
+
+    def add(self, hooks: Mapping[str, Sequence[Hook]]) -> None:
+        """Add hooks to those of their modules."""
+        for name, more in hooks.items():
+            self.hooks[name] = [*self.hooks.get(name, ()), *more]
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -66,10 +71,25 @@ def parts(rooms: Sequence[str]) -> list[Any]:
 
 
 def install(rooms: Sequence[str]) -> None:
-    """Arm every part of the rooms: ``prepare()`` now, ``HOOKS`` when their modules are imported."""
-    hooks: dict[str, list[Hook]] = {}
-    for part in parts(rooms):
+    """Arm every part of the rooms: ``prepare()`` now, ``HOOKS`` when their modules are imported.
+
+    What ``hooks()`` of a part returns depends on variables of the run. A second call, in a fork that has got others,
+    arms that alone, and for modules that are imported already at once.
+    """
+    found = parts(rooms)
+    of_run: dict[str, list[Hook]] = {}
+    for part in found:
+        for name, hook in getattr(part, "hooks", dict)().items():
+            of_run.setdefault(name, []).append(hook)
+    for finder in sys.meta_path:
+        if isinstance(finder, _Finder):
+            for name in list(sys.modules):
+                for hook in [each for wanted, hooks in of_run.items() if _covers(wanted, name) for each in hooks]:
+                    hook(sys.modules[name])
+            finder.add(of_run)
+            return
+    armed = _Finder(of_run)
+    for part in found:
         getattr(part, "prepare", lambda: None)()
-        for name, hook in getattr(part, "HOOKS", {}).items():
-            hooks.setdefault(name, []).append(hook)
-    sys.meta_path.insert(0, _Finder(hooks))
+        armed.add({name: [hook] for name, hook in getattr(part, "HOOKS", {}).items()})
+    sys.meta_path.insert(0, armed)

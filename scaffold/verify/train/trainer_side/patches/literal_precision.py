@@ -6,18 +6,20 @@ Which folder of vllm-omni and which package are meant is the run's to say: ``OMN
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 PLACES: dict[str, tuple[str, ...]] = {}
-SOURCES = [name for name in os.environ.get("OMNI_SCAFFOLD_TRAIN_SOURCES", "").split(",") if name]
-DTYPE = os.environ.get("OMNI_SCAFFOLD_TRAIN_DTYPE", "float32")
 
 
 def patch(module: Any) -> None:
     """Change the name ``torch`` inside one module."""
     from scaffold.verify.rollout.engine_side.precision import follow
 
-    follow(module, DTYPE)
+    follow(module, os.environ.get("OMNI_SCAFFOLD_TRAIN_DTYPE", "float32"))
 
 
-HOOKS = {f"{name}.*": patch for name in SOURCES}
+def hooks() -> dict[str, Callable[[Any], None]]:
+    """Change the run's sources."""
+    sources = os.environ.get("OMNI_SCAFFOLD_TRAIN_SOURCES", "").split(",")
+    return {f"{name}.*": patch for name in sources if name}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 PLACES: dict[str, tuple[str, ...]] = {}
-TABLE = json.loads(os.environ.get("OMNI_SCAFFOLD_TRAIN_SIZES") or "null")
 
 
 def patch(module: Any) -> None:
@@ -22,7 +22,15 @@ def patch(module: Any) -> None:
     """
     from scaffold.verify.rollout.engine_side.sizes import replaced
 
-    setattr(module, TABLE["constant"], replaced(module, TABLE, [(TABLE["side"], TABLE["side"])])[1])
+    table = _table()
+    setattr(module, table["constant"], replaced(module, table, [(table["side"], table["side"])])[1])
 
 
-HOOKS = {TABLE["module"]: patch} if TABLE else {}
+def hooks() -> dict[str, Callable[[Any], None]]:
+    """Change the run's table, where it has one."""
+    table = _table()
+    return {table["module"]: patch} if table else {}
+
+
+def _table() -> Any:
+    return json.loads(os.environ.get("OMNI_SCAFFOLD_TRAIN_SIZES") or "null")

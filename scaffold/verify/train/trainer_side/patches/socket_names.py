@@ -11,8 +11,7 @@ PLACES = {"ray/runtime_context.py:RuntimeContext.get_job_id": ("37a9d97cbb6f",)}
 def patch(module: Any) -> None:
     """Add the run's own token."""
     original = module.RuntimeContext.get_job_id
-    suffix = os.environ.get("OMNI_SCAFFOLD_TRAIN_RUN", "")
-    module.RuntimeContext.get_job_id = lambda self: original(self) + suffix
+    module.RuntimeContext.get_job_id = lambda self: original(self) + os.environ.get("OMNI_SCAFFOLD_TRAIN_RUN", "")
 
 
 HOOKS = {"ray.runtime_context": patch}
