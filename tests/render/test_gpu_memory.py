@@ -35,7 +35,7 @@ def test_a_card_bears_what_leaves_a_tenth_free(reference_spec: IntegrationSpec) 
     architecture = reference_spec.sections["architecture"]
     step = TrainingStep(architecture, (16 * (1024 + 258), 16 * (1024 + 2)), padded=16 * (1024 + 258))
     for card, layers in found["fits"].items():
-        held = step.held(4, 64)
+        held = step.static_bytes(4, 64)
         assert held + step.activations(layers) <= 0.9 * card * GIB < held + step.activations(layers - 1)
     assert settings(reference_spec, micro_batch_size=256)["fits"][80] is None
     assert settings(reference_spec, gpus=1)["fits"][80] > found["fits"][80]
