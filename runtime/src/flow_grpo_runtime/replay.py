@@ -50,7 +50,7 @@ class _Call:
     def fits(self, other: _Call, *, varying: bool) -> bool:
         """Whether both can be one call."""
         alike = (self.alone, self.dtype, self.autocast) == (other.alone, other.dtype, other.autocast)
-        return self.alone and alike and _agree(self.arguments, other.arguments, varying=varying)
+        return self.alone and alike and agree(self.arguments, other.arguments, varying=varying)
 
 
 class DenoiserCalls:
@@ -118,7 +118,7 @@ class DenoiserCalls:
             free = carried["free"][step]
             self._free.append(torch.ones_like(row, dtype=torch.bool) if free is None else free.to(row.device))
         if plan.padded and self._calls:
-            _pad(self._calls)
+            pad(self._calls)
         self._groups = self._grouped()
 
     def __len__(self) -> int:
@@ -193,7 +193,7 @@ class DenoiserCalls:
         device = sample.device
         for group in self._on_every_rank(device):
             call = self._calls[group[0]]
-            arguments = _joined([self._calls[place].arguments for place in group])
+            arguments = joined([self._calls[place].arguments for place in group])
             arguments = {n: (tables or {})[v.name] if isinstance(v, Table) else v for n, v in arguments.items()}
             # The engine may compute in a narrower dtype than that of the weights.
             arguments = {name: _cast(value, call.dtype, dtype, device) for name, value in arguments.items()}
@@ -263,7 +263,7 @@ def _alike(a: Any, b: Any) -> bool:
     return same(a, b)
 
 
-def _agree(a: Any, b: Any, *, varying: bool) -> bool:
+def agree(a: Any, b: Any, *, varying: bool) -> bool:
     """Whether one call can have two values of an argument: each has one row, or they are the same."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.ndim and len(a) == 1:
         return a.shape == b.shape and a.dtype == b.dtype
@@ -272,20 +272,20 @@ def _agree(a: Any, b: Any, *, varying: bool) -> bool:
             return False
         if isinstance(a, list) and len(a) == 1 and (not varying or _alike(a, b)):
             return True
-        return all(_agree(a[key], b[key], varying=varying) for key in keys_of(a))
+        return all(agree(a[key], b[key], varying=varying) for key in keys_of(a))
     return same(a, b)
 
 
-def _joined(values: Sequence[Any]) -> Any:
+def joined(values: Sequence[Any]) -> Any:
     """One value of an argument for samples that agree in it."""
     first = values[0]
     if isinstance(first, torch.Tensor):
         return torch.cat(list(values)) if len(values) > 1 and first.ndim and len(first) == 1 else first
     if isinstance(first, dict):
-        return {key: _joined([value[key] for value in values]) for key in first}
+        return {key: joined([value[key] for value in values]) for key in first}
     if isinstance(first, list) and len(first) == 1:
         return [item for value in values for item in value]
-    return type(first)(map(_joined, zip(*values, strict=True))) if isinstance(first, list | tuple) else first
+    return type(first)(map(joined, zip(*values, strict=True))) if isinstance(first, list | tuple) else first
 
 
 def _lengthened(values: Sequence[Any], lengths: Sequence[int], longest: int) -> list[Any]:
@@ -302,7 +302,7 @@ def _lengthened(values: Sequence[Any], lengths: Sequence[int], longest: int) -> 
     return list(values)
 
 
-def _pad(calls: Sequence[_Call]) -> None:
+def pad(calls: Sequence[_Call]) -> None:
     """Make texts that have a mask equally long: the mask, of ones until here, leaves out the zeros behind them."""
     for name in [name for name in calls[0].arguments if name.endswith("mask")] if all(c.alone for c in calls) else ():
         masks = [m for m in (call.arguments.get(name) for call in calls) if isinstance(m, torch.Tensor)]
