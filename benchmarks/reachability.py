@@ -224,7 +224,7 @@ def _walked(other: str, walker: str) -> bool:
 
 def _runs_elsewhere(module: Module) -> bool:
     parts = module.path.parts
-    return "kit" in parts or "engine_side" in parts or "inside" in parts or "runtime" in parts
+    return "kit" in parts or "engine_side" in parts or "trainer_side" in parts or "runtime" in parts
 
 
 def _template_words() -> set[str]:

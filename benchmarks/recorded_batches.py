@@ -214,7 +214,9 @@ def main() -> None:
     os.environ.update(VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1", LOCAL_RANK="0", RANK="0", WORLD_SIZE="1")
     begun = time.monotonic()
     bench = Recorded(asked)
-    print(f"{device()}, {asked.dtype}, {asked.side}x{asked.side}; ready in {time.monotonic() - begun:.0f} s", flush=True)
+    print(
+        f"{device()}, {asked.dtype}, {asked.side}x{asked.side}; ready in {time.monotonic() - begun:.0f} s", flush=True
+    )
     for part in (bench.table, *([bench.profile] if asked.profile else [])):
         for line in part():
             print(line, flush=True)

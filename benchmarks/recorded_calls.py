@@ -18,7 +18,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "runtime/src"))
 
-from flow_grpo_runtime.carried import read_record, write_record
+from flow_grpo_runtime.records import read_record, write_record
 
 STEPS = 2
 BF16 = torch.bfloat16
@@ -40,7 +40,7 @@ def content(branch: dict[str, tuple[int, ...]], shared: dict[str, tuple[int, ...
         ("dict", {**common, "timestep": times, **{n: ("same", torch.randn(s).to(BF16)) for n, s in branch.items()}})
         for _ in range(2)
     ]
-    return {"calls": calls, "branches": [((0, 0), ((1, 0),))] * STEPS, "dtype": BF16, "guidance": {"scale": 4.0}}
+    return {"calls": calls, "dtype": BF16, "guidance": {"scale": 4.0}}
 
 
 def pickled(value: Any) -> bytes:

@@ -177,8 +177,9 @@ class Package:
 
     def step(self, model: nn.Module, lengths: list[int], side: int, device: torch.device) -> Callable[[], Tensor]:
         """The guided velocity of one micro-batch, text lengths of each sample given: from its columns to it."""
-        made = self._calls if self.ported else self._tensors
-        branches = made(model, lengths, side, device)
+        if self.ported:
+            return self._calls(model, lengths, side, device)
+        branches = self._tensors(model, lengths, side, device)
 
         def velocity() -> Tensor:
             conditional, unconditional = (model(**arguments)[0].float() for arguments in branches())
@@ -200,7 +201,7 @@ class Package:
         first = {"text_token_ids": texts[0], "text_attention_mask": None if len(set(lengths)) == 1 else mask}
         return lambda: ({**shared, **first}, {**shared, "text_token_ids": texts[1]})
 
-    def _calls(self, model: nn.Module, lengths: list[int], side: int, device: torch.device) -> Callable[[], Any]:
+    def _calls(self, model: nn.Module, lengths: list[int], side: int, device: torch.device) -> Callable[[], Tensor]:
         replay, config = self.runtime("replay"), self.config
         latents = torch.randn(len(lengths), config["in_channels"], side // 8, side // 8, device=device)
         tables = self.module(f"{self.spec['names']['model']}_denoiser").constant_tables(model)
@@ -209,12 +210,13 @@ class Package:
         self.trajectory = len(recorded[0])
         column = nn.utils.rnn.pad_sequence(recorded, batch_first=True)
 
-        def branches() -> Iterator[dict[str, Any]]:
+        def velocity() -> Tensor:
             read = replay.read_calls({replay.COLUMN: column.to(device, copy=True)})
-            for conditional in (True, False):
-                yield {"calls": replay.DenoiserCalls(self.plan, read, latents, 0, {}, conditional=conditional)}
+            calls = replay.DenoiserCalls(self.plan, read, latents, 0)
+            made: Tensor = calls.velocity(model(calls=calls)[0].float())
+            return made
 
-        return branches
+        return velocity
 
     def _recorded(self, tables: dict[str, Any], latents: Tensor, length: int, device: torch.device) -> Tensor:
         """The calls of one step as the rollout records them, of a stand-in that predicts nothing."""
@@ -224,9 +226,10 @@ class Package:
         feature = self.config.get("text_feat_dim") or self.config["instruction_feature_configs"]["instruction_feat_dim"]
         text = "text" if "text_feat_dim" in self.config else "instruction"
         under = self.spec["upstream"]["registry_key"] in AUTOCAST and device.type == "cuda"
+        made = []
         for tokens in (length, NEGATIVE_TOKENS):
             with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=under):
-                stand_in(
+                predicted = stand_in(
                     hidden_states=latents.to(torch.bfloat16),
                     timestep=torch.rand(1, device=device),
                     ref_image_hidden_states=None,
@@ -236,7 +239,9 @@ class Package:
                         **tables,
                     },
                 )
-        recorder.step(latents.to(torch.bfloat16).float(), torch.zeros_like(latents), lambda c, u: c, keep=True)
+            made.append(predicted)
+        guided = made[1] + 4.0 * (made[0] - made[1])
+        recorder.step(latents.to(torch.bfloat16).float(), guided, keep=True)
         return recorder.finish({})
 
 

@@ -145,7 +145,7 @@ def test_question(copied: Path, tool: Tool) -> None:
 
 @pytest.mark.upstream
 def test_block(copied: Path, tool: Tool, tmp_path: Path) -> None:
-    with (copied / "runtime/src/flow_grpo_runtime/rotary.py").open("a", encoding="utf-8") as file:
+    with (copied / "runtime/src/flow_grpo_runtime/layouts.py").open("a", encoding="utf-8") as file:
         file.write(TABLES)
     spec = tmp_path / "scaffold.toml"
     written = (PACKAGE / "scaffold.toml").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from flow_grpo_runtime.calls import CallRecorder
-from flow_grpo_runtime.carried import read_record
 from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.records import read_record
 from flow_grpo_runtime.replay import DenoiserCalls
 
 GUIDANCE = {"guidance_scale": 3.0}
@@ -38,10 +38,5 @@ def guide(conditional: torch.Tensor, unconditional: torch.Tensor | None) -> torc
 
 
 def replayed(calls: Planned, content: torch.Tensor, latents: torch.Tensor, step: int, denoiser: Any) -> torch.Tensor:
-    both = [
-        calls.DenoiserCalls(calls.read_calls([content]), latents, step, GUIDANCE, conditional=value).evaluate(
-            denoiser, torch.float32
-        )
-        for value in (True, False)
-    ]
-    return guide(*both)
+    found = calls.DenoiserCalls(calls.read_calls([content]), latents, step)
+    return found.velocity(found.evaluate(denoiser, torch.float32))

@@ -104,6 +104,11 @@ def test_each_setting_that_cannot_work_is_one_line(config: Config, path: str, va
         (f"{ACTOR}.diffusion_loss", {"clip_ratio": 2}, "clip_ratio=2: it must be between 0 and 1"),
         (f"{ROLLOUT}.algo", {"sde_type": "ode"}, "sde_type=ode: it must be one of sde, cps, dance_sde"),
         (f"{ROLLOUT}.algo", {"sde_window_size": 2, "sde_window_range": [0, 5]}, "is not within the 4 steps"),
+        (
+            f"{ROLLOUT}.algo",
+            {"sde_type": "cps", "sde_window_size": 2, "sde_window_range": [0, 4]},
+            "[0, 4]: the last step has no noise and no gradient under cps",
+        ),
         (f"{ROLLOUT}.algo", {"sde_window_size": 3, "sde_window_range": [0, 2]}, "more than the 2 steps of sde_window_"),
         (f"{ROLLOUT}.algo", {"sde_window_size": 1, "sde_window_range": [2, 2]}, "the second the larger one"),
         (f"{ROLLOUT}.tensor_model_parallel_size", 3, "tensor_model_parallel_size=3 does not divide the 2 processes"),

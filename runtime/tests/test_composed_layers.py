@@ -39,11 +39,11 @@ def test_positions_are_looked_up() -> None:
 
 def test_a_velocity_of_clean_latents_is_along_the_line_to_the_noise() -> None:
     latents, sigma = torch.ones(2, 1, 1), torch.tensor([0.5, 0.001])
-    exact = Exact.given(None, latents, sigma)
+    exact = Exact.of(None, latents, sigma)
     assert torch.allclose(exact.velocity(torch.zeros(2, 1, 1), 0.1).flatten(), torch.tensor([2.0, 10.0]))
-    assert Exact.given(exact, latents, torch.ones(2, 4)) is exact
+    assert Exact.of(exact, latents, torch.ones(2, 4)) is exact
     with pytest.raises(ValueError, match="features do not tell the noise level"):
-        Exact.given(None, latents, torch.ones(2, 4))
+        Exact.of(None, latents, torch.ones(2, 4))
 
 
 def test_a_configuration_is_read_by_key_and_by_attribute() -> None:

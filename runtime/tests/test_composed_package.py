@@ -17,7 +17,14 @@ from verl_omni.pipelines.non_diffusers_model_base import NonDiffusersModelBase
 
 from flow_grpo_runtime import results
 from flow_grpo_runtime.composed_layers import PositionTable, TimestepEmbedder, sinusoidal_features
-from flow_grpo_runtime.composed_module import ComposedModule
+from flow_grpo_runtime.composed_module import (
+    ComposedModule,
+    SavedSizes,
+    read_json,
+    required_sizes,
+    section_or_file,
+    token_id,
+)
 from flow_grpo_runtime.composed_rollout import (
     ComposedPlan,
     FoldingRollout,
@@ -25,14 +32,12 @@ from flow_grpo_runtime.composed_rollout import (
     require_chat_template,
 )
 from flow_grpo_runtime.composed_scheduler import ComposedScheduler
-from flow_grpo_runtime.composed_training import ComposedTraining, latent_grid, negative_ids
-from flow_grpo_runtime.encoded import encoded_prompts
+from flow_grpo_runtime.composed_training import ComposedTraining, encoded_prompts, latent_grid, negative_ids
 from flow_grpo_runtime.guidance import PackedGuidance, settings_of
 from flow_grpo_runtime.levels import schedule, setup_of
 from flow_grpo_runtime.prompt_form import PromptForm
 from flow_grpo_runtime.released import ReleasedWeights, prefix_rules
 from flow_grpo_runtime.request_batch import Replaced
-from flow_grpo_runtime.sizes import SavedSizes, read_json, required_sizes, section_or_file, token_id
 
 HIDDEN = 4
 

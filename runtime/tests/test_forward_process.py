@@ -9,9 +9,9 @@ import torch
 from test_taped_calls import CONFIG, SHAPE, Denoiser, Module, guided, recorders, rolled_out
 
 from flow_grpo_runtime.calls import COLUMN
-from flow_grpo_runtime.carried import read_record
 from flow_grpo_runtime.forward_process import ForwardProcess, at_level
 from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.records import read_record
 
 UNEVEN = [1.0, 0.8123, 0.5557, 0.3501, 0.0]
 
@@ -77,6 +77,26 @@ def test_a_time_that_is_no_line_over_the_levels_is_refused() -> None:
     record["calls"] = [(kind, {**arguments, "time": curved}), *record["calls"][1:]]
     with pytest.raises(ValueError, match=r"the denoiser's time does not follow the noise level in a straight line"):
         at_level(record, 0.812)
+
+
+def test_what_does_not_say_the_calls_at_another_level_is_refused() -> None:
+    record = read_record(clean()[1]["record"])
+    kind, arguments = record["calls"][0]
+    steps = len(UNEVEN) - 1
+
+    def with_time(nodes: list[Any]) -> dict[str, Any]:
+        return {**record, "calls": [(kind, {**arguments, "time": ("each", nodes)}), *record["calls"][1:]]}
+
+    shapes = with_time([("same", torch.zeros(1 + step % 2)) for step in range(steps)])
+    forms = with_time([("list", [("same", torch.tensor(0.5))])] * steps)
+    refused = {
+        "a part of the latents is given": {**record, "free": [torch.ones(SHAPE, dtype=torch.bool)] * steps},
+        "the denoiser's time has another form in each step": forms,
+        "the denoiser's time changes from step to step, and is no number": shapes,
+    }
+    for match, changed in refused.items():
+        with pytest.raises(ValueError, match=match):
+            at_level(changed, 0.812)
 
 
 def test_a_window_of_steps_is_not_enough() -> None:

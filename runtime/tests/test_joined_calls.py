@@ -9,6 +9,7 @@ import torch
 from planned_calls import GUIDANCE, Planned, guide
 
 from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.replay import each_alone
 
 
 class Counting(torch.nn.Module):
@@ -48,37 +49,32 @@ def sampled(
                 denoiser(latents, time, text={"embeds": text[None]}, mask=mask[:1], table=[table, None])[0]
                 for text in texts
             ]
-    recorder.step(latents, guide(*made), guide, keep=True)
+    recorder.step(latents, guide(*made), keep=True)
     return recorder.finish(GUIDANCE), latents, made
 
 
-def stacked(
-    calls: Planned, samples: list[Any], conditional: bool = True
-) -> tuple[torch.Tensor, list[tuple[int, ...]], torch.Tensor]:
-    """What training computes of a batch, the calls that it makes and what the rollout saw."""
+def stacked(calls: Planned, samples: list[Any]) -> tuple[torch.Tensor, list[tuple[int, ...]], torch.Tensor]:
+    """What training computes of a batch, the calls that it makes and what the rollout stepped with."""
     recorded, latents = calls.read_calls([sample[0] for sample in samples]), torch.cat([s[1] for s in samples])
     denoiser = Counting()
-    found = calls.DenoiserCalls(recorded, latents, 0, GUIDANCE, conditional=conditional)
+    found = calls.DenoiserCalls(recorded, latents, 0)
     with torch.no_grad():
-        made = found.evaluate(denoiser, torch.float32)
-    return made, denoiser.seen, torch.cat([sample[2][0 if conditional else 1] for sample in samples])
+        made = found.velocity(found.evaluate(denoiser, torch.float32))
+    return made, denoiser.seen, torch.cat([guide(*sample[2]) for sample in samples])
 
 
-@pytest.mark.parametrize("conditional", [True, False])
 @pytest.mark.parametrize("doubled", [False, True])
-def test_samples_of_one_shape_share_a_call_and_a_doubled_call_is_split(
-    calls: Planned, doubled: bool, conditional: bool
-) -> None:
-    made, seen, expected = stacked(calls, [sampled(calls, i, 7, doubled=doubled) for i in range(1, 4)], conditional)
+def test_samples_of_one_shape_share_a_call_and_a_doubled_call_is_split(calls: Planned, doubled: bool) -> None:
+    made, seen, expected = stacked(calls, [sampled(calls, i, 7, doubled=doubled) for i in range(1, 4)])
     assert torch.allclose(made, expected, atol=1e-6)
-    assert seen == [(3, 3, 7, 5)]
+    assert seen == [(6, 6, 7, 5)]
 
 
 def test_a_doubled_call_is_split_where_samples_do_not_share_one() -> None:
     alone = Planned(CallPlan())
     made, seen, expected = stacked(alone, [sampled(alone, i, 7, doubled=True) for i in range(1, 4)])
     assert torch.allclose(made, expected, atol=1e-6)
-    assert seen == [(1, 1, 7, 5)] * 3
+    assert seen == [(1, 1, 7, 5)] * 6
 
 
 def test_texts_of_other_lengths_are_padded_only_where_the_denoiser_takes_it(
@@ -87,17 +83,17 @@ def test_texts_of_other_lengths_are_padded_only_where_the_denoiser_takes_it(
     samples = [sampled(calls, i, length) for i, length in ((1, 7), (2, 4), (3, 7), (4, 9))]
     made, seen, expected = stacked(calls, samples)
     assert torch.allclose(made, expected, atol=1e-6)
-    assert sorted(seen) == [(1, 1, 4, 5), (1, 1, 9, 5), (2, 2, 7, 5)]
+    assert sorted(seen) == [(2, 2, 4, 5), (2, 2, 9, 5), (4, 4, 7, 5)]
     padding = Planned(CallPlan(stacked=True, padded=True))
     made, seen, expected = stacked(padding, samples)
     assert torch.allclose(made, expected, atol=1e-6)
-    assert seen == [(4, 4, 9, 5)]
+    assert seen == [(8, 8, 9, 5)]
 
 
 def test_another_table_is_another_call(calls: Planned) -> None:
     made, seen, expected = stacked(calls, [sampled(calls, 1, 7), sampled(calls, 2, 7, table=TABLE + 1)])
     assert torch.allclose(made, expected, atol=1e-6)
-    assert seen == [(1, 1, 7, 5)] * 2
+    assert seen == [(2, 2, 7, 5)] * 2
 
 
 def test_a_table_that_training_computes_itself_is_not_carried(calls: Planned) -> None:
@@ -111,10 +107,10 @@ def test_a_table_that_training_computes_itself_is_not_carried(calls: Planned) ->
         text = {"embeds": torch.randn(1, 7, 5)}
         with torch.no_grad():
             made = denoiser(latents, time, text=text, mask=mask, table=[given.clone(), None])[0]
-        recorder.step(latents, made, guide, keep=True)
+        recorder.step(latents, made, keep=True)
         content = recorder.finish(GUIDANCE)
         assert (len(content) > large.numel() * 4) == carried
-        replay = calls.DenoiserCalls(calls.read_calls([content, content]), latents.repeat(2, 1, 1), 0, GUIDANCE)
+        replay = calls.DenoiserCalls(calls.read_calls([content, content]), latents.repeat(2, 1, 1), 0)
         with torch.no_grad():
             again = replay.evaluate(denoiser, torch.float32, {"rotary": [large, None]})
         assert torch.allclose(again, made.repeat(2, 1, 1), atol=1e-5)
@@ -123,10 +119,8 @@ def test_a_table_that_training_computes_itself_is_not_carried(calls: Planned) ->
 
 def test_a_denoiser_that_does_not_predict_for_each_sample_is_told(calls: Planned) -> None:
     samples = [sampled(calls, i, 7) for i in (1, 2)]
-    found = calls.DenoiserCalls(
-        calls.read_calls([s[0] for s in samples]), torch.cat([s[1] for s in samples]), 0, GUIDANCE
-    )
-    with pytest.raises(RuntimeError, match="1 predictions for 2 samples: set stacked=False in CALLS"):
+    found = calls.DenoiserCalls(calls.read_calls([s[0] for s in samples]), torch.cat([s[1] for s in samples]), 0)
+    with pytest.raises(RuntimeError, match="1 predictions for 4 samples: set stacked=False in CALLS"):
         found.evaluate(lambda x, **_: x[:1], torch.float32)
 
 
@@ -156,3 +150,17 @@ def test_ranks_with_other_texts_make_equally_many_calls(calls: Planned, tmp_path
     for pid in children:
         os.waitpid(pid, 0)
     assert [(tmp_path / str(rank)).read_text(encoding="utf-8") for rank in range(2)] == ["3 True", "3 True"]
+
+
+def test_samples_of_a_batch_are_called_alone() -> None:
+    seen = []
+
+    def forward(x: list[torch.Tensor], time: torch.Tensor, size: int = 2) -> tuple[list[torch.Tensor], dict[str, int]]:
+        seen.append((len(x), len(time), size))
+        return [row * time[0] for row in x], {}
+
+    rows = [torch.ones(3), torch.full((3,), 2.0)]
+    made, _ = each_alone(forward)(rows, torch.tensor([2.0, 3.0]), size=4)
+    assert [row.tolist() for row in made] == [[2.0] * 3, [6.0] * 3]
+    assert seen == [(1, 1, 4)] * 2
+    assert each_alone(forward)(rows[:1], torch.tensor([2.0]))[0][0].tolist() == [2.0] * 3

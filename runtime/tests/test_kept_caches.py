@@ -33,7 +33,7 @@ class Denoiser(torch.nn.Module):
 
 
 class Trained(TrainedDenoiser, Denoiser):
-    _common: Any = SimpleNamespace(CALLS=SimpleNamespace(method="forward", output=None), to_velocity=lambda x: x)
+    _common: Any = SimpleNamespace(CALLS=SimpleNamespace(method="forward", output=None))
     _state = ((Cache, "kept", None),)
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from flow_grpo_runtime import layouts
+from flow_grpo_runtime.layouts import RotaryTables
 from flow_grpo_runtime.references import Reference, ReferenceLayout
-from flow_grpo_runtime.rotary import RotaryTables
 
 MASK = torch.tensor([[1, 1, 1], [1, 0, 0]])
 GRID = torch.cartesian_prod(torch.arange(2), torch.arange(3)).expand(2, -1, -1)

@@ -10,8 +10,8 @@ from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners import lora
 from torch import nn
 
+from flow_grpo_runtime.composed_module import LoraLinear
 from flow_grpo_runtime.lora_files import endings_of
-from flow_grpo_runtime.lora_linear import LoraLinear
 from flow_grpo_runtime.lora_updates import lora_modules, lora_scaling, placeholder_adapter
 
 

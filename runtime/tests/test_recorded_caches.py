@@ -44,7 +44,7 @@ def walk_cached(calls: Planned, given: Callable[[int], tuple[Any, Any]]) -> tupl
         with torch.no_grad():
             made = [denoiser(latents, text=t, cache=c) for t, c in zip(texts, given(step), strict=True)]
         velocity = guide(*made)
-        recorder.step(latents, velocity, guide, keep=step > 0)  # the call that fills the caches is in no window
+        recorder.step(latents, velocity, keep=step > 0)  # the call that fills the caches is in no window
         seen.append((latents, velocity))
         latents = latents - 0.1 * velocity
     return recorder.finish(GUIDANCE), seen[1:], denoiser
@@ -56,16 +56,16 @@ def test_a_cache_that_a_call_fills_is_computed_anew(calls: Planned, kind: str) -
     content, seen, denoiser = walk_cached(calls, lambda step: held)
     for step, (latents, velocity) in enumerate(seen):
         assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-5)
-    conditional = calls.DenoiserCalls(calls.read_calls([content]), seen[0][0], 0, GUIDANCE)
-    first = conditional.evaluate(denoiser, torch.float32)
-    assert torch.equal(conditional.evaluate(denoiser, torch.float32), first)
+    again = calls.DenoiserCalls(calls.read_calls([content]), seen[0][0], 0)
+    first = again.evaluate(denoiser, torch.float32)
+    assert torch.equal(again.evaluate(denoiser, torch.float32), first)
     # What is behind the cache alone: the replay sees its change, and its gradient.
     first.sum().backward()
     assert denoiser.keys.grad is not None
     assert denoiser.keys.grad.abs() > 0
     with torch.no_grad():
         denoiser.keys.add_(1.0)
-        assert (conditional.evaluate(denoiser, torch.float32) - first).abs().max() > 1e-3
+        assert (again.evaluate(denoiser, torch.float32) - first).abs().max() > 1e-3
 
 
 def test_one_cache_for_both_branches_is_reset_for_both(calls: Planned) -> None:
@@ -83,7 +83,7 @@ def test_one_cache_for_both_branches_is_reset_for_both(calls: Planned) -> None:
     for _ in range(2):
         with torch.no_grad():
             velocity = guide(*(denoiser(latents, text=text, cache=cache) for text in texts))
-        recorder.step(latents, velocity, guide, keep=True)
+        recorder.step(latents, velocity, keep=True)
         seen.append((latents, velocity))
         latents = latents - 0.1 * velocity
     content = recorder.finish(GUIDANCE)
@@ -104,7 +104,7 @@ def test_a_cache_that_every_step_adds_to_is_refused(calls: Planned) -> None:
     recorder.begin(active=True)
     with torch.no_grad():
         velocity = denoiser(latents, text=torch.randn(1, 5), cache=cache)
-        recorder.step(latents, velocity, guide, keep=True)
+        recorder.step(latents, velocity, keep=True)
         with pytest.raises(NotImplementedError, match="cache in one step after the other"):
             denoiser(latents, text=torch.randn(1, 5), cache=cache)
 
@@ -127,7 +127,7 @@ def test_what_a_call_left_in_a_cache_is_no_argument_in_another(
     recorder.begin(active=True)
     with torch.no_grad():
         velocity = denoiser(latents, text=torch.randn(1, 5), cache=cache)
-        recorder.step(latents, velocity, guide, keep=True)
+        recorder.step(latents, velocity, keep=True)
         with pytest.raises(NotImplementedError, match="made of the rollout's weights"):
             denoiser(latents, text=torch.randn(1, 5), cache=again(cache))
 
@@ -144,9 +144,9 @@ def test_an_argument_that_comes_back_or_lies_in_a_cache_stays_an_argument(calls:
     with torch.no_grad():
         for _ in range(2):
             velocity, _ = denoiser(latents, text=text, cache={})
-            recorder.step(latents, velocity, guide, keep=True)
+            recorder.step(latents, velocity, keep=True)
     content = recorder.finish(GUIDANCE)
-    again = calls.DenoiserCalls(calls.read_calls([content]), latents, 1, GUIDANCE).evaluate(denoiser, torch.float32)
+    again = calls.DenoiserCalls(calls.read_calls([content]), latents, 1).evaluate(denoiser, torch.float32)
     assert torch.equal(again, velocity)
 
 
@@ -161,6 +161,6 @@ def test_what_a_call_returned_is_no_argument_of_the_next(calls: Planned) -> None
     recorder.begin(active=True)
     with torch.no_grad():
         velocity, made = denoiser(latents)
-        recorder.step(latents, velocity, guide, keep=True)
+        recorder.step(latents, velocity, keep=True)
         with pytest.raises(NotImplementedError, match="cache is what an earlier call returned"):
             denoiser(latents, cache=made)

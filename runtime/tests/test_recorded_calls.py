@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from planned_calls import GUIDANCE, Planned, guide, replayed
+
+from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.tape_play import TapeError
 
 
 class Denoiser(torch.nn.Module):
@@ -30,7 +34,7 @@ def walk(calls: Planned, call: Callable[..., torch.Tensor], steps: int = 3) -> t
     for step in range(steps):
         with torch.no_grad():
             velocity = call(denoiser, latents, step)
-        assert torch.allclose(recorder.step(latents, velocity, guide, keep=True), velocity, atol=1e-5)
+        assert torch.allclose(recorder.step(latents, velocity, keep=True), velocity, atol=1e-5)
         seen.append((latents, velocity))
         latents = latents - 0.1 * velocity
     return recorder.finish(GUIDANCE), seen, denoiser
@@ -84,15 +88,8 @@ def test_latents_behind_a_given_frame_are_those_of_training(calls: Planned, rows
     assert given[0] == "behind"
     assert given[1].shape == (rows, 4, 2)
     for step, (latents, velocity) in enumerate(seen):
-        conditional = calls.DenoiserCalls(calls.read_calls([content]), latents, step, GUIDANCE)
-        if rows == 2:
-            assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
-            moved = replayed(calls, content, latents + 1, step, denoiser)
-        else:
-            assert torch.allclose(conditional.evaluate(denoiser, torch.float32), velocity, atol=1e-6)
-            moved = calls.DenoiserCalls(calls.read_calls([content]), latents + 1, step, GUIDANCE).evaluate(
-                denoiser, torch.float32
-            )
+        assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
+        moved = replayed(calls, content, latents + 1, step, denoiser)
         assert torch.allclose(moved - velocity, torch.full_like(velocity, 2 * (0.9 - 0.1 * step)), atol=1e-5)
 
 
@@ -106,24 +103,26 @@ def test_a_denoiser_that_doubles_its_sample_itself_is_called_for_each(calls: Pla
     content, seen, denoiser = walk(calls, call)
     for step, (latents, velocity) in enumerate(seen):
         assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
-        both = calls.DenoiserCalls(calls.read_calls([content] * 2), latents.repeat(2, 1, 1), step, GUIDANCE)
-        assert torch.equal(*both.evaluate(denoiser, torch.float32).split(1))
+        both = calls.DenoiserCalls(calls.read_calls([content] * 2), latents.repeat(2, 1, 1), step)
+        assert torch.equal(*both.velocity(both.evaluate(denoiser, torch.float32)).split(1))
 
 
 def test_a_step_without_the_unconditional_branch_has_none(calls: Planned) -> None:
-    given = [text(4, 1), text(4, 2)]
+    given = [text(4, 1), text(5, 2)]
 
     def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
         time = torch.tensor([0.5])
         made = [denoiser(latents, time, text=value)[0] for value in given[: 2 if step < 2 else 1]]
         return guide(made[0], made[1] if len(made) > 1 else None)
 
-    content, seen, _ = walk(calls, call)
-    counts = [
-        len(calls.DenoiserCalls(calls.read_calls([content]), latents, step, GUIDANCE, conditional=False))
-        for step, (latents, _) in enumerate(seen)
-    ]
-    assert counts == [1, 1, 0]
+    content, seen, denoiser = walk(calls, call)
+    counts = []
+    for step, (latents, velocity) in enumerate(seen):
+        found = calls.DenoiserCalls(calls.read_calls([content]), latents, step)
+        made = found.evaluate(denoiser, torch.float32)
+        assert torch.allclose(found.velocity(made), velocity, atol=1e-6)
+        counts.append(len(made))
+    assert counts == [2, 2, 1]
 
 
 def test_arguments_in_the_dtype_of_the_weights_follow_them(calls: Planned) -> None:
@@ -134,7 +133,7 @@ def test_arguments_in_the_dtype_of_the_weights_follow_them(calls: Planned) -> No
         given.append(arguments)
         return arguments["hidden_states"]
 
-    calls.DenoiserCalls(calls.read_calls([content]), seen[0][0], 0, GUIDANCE).evaluate(denoiser, torch.bfloat16)
+    calls.DenoiserCalls(calls.read_calls([content]), seen[0][0], 0).evaluate(denoiser, torch.bfloat16)
     assert given[0]["hidden_states"].dtype == given[0]["text"]["embeds"].dtype == torch.bfloat16
     assert given[0]["extra"] == 7
 
@@ -153,8 +152,9 @@ def test_a_call_under_autocast_is_made_under_it_again(calls: Planned) -> None:
     recorder.begin(active=True)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         velocity = denoiser(latents, torch.tensor([0.5]))
-    recorder.step(latents, velocity.float(), guide, keep=True)
-    again = calls.DenoiserCalls(calls.read_calls([recorder.finish(GUIDANCE)]), latents, 0, GUIDANCE).evaluate(
+        widened = velocity.float()
+    recorder.step(latents, widened, keep=True)
+    again = calls.DenoiserCalls(calls.read_calls([recorder.finish(GUIDANCE)]), latents, 0).evaluate(
         denoiser, torch.float32
     )
     assert torch.equal(again.float(), velocity.float())
@@ -169,22 +169,66 @@ def test_what_cannot_be_carried_is_named(calls: Planned) -> None:
         walk(calls, lambda d, x, _: d(x, torch.tensor([0.5]), text=text(2, 1), extra=Cache())[0])
 
 
-def test_another_velocity_than_training_computes_is_refused(calls: Planned) -> None:
-    with pytest.raises(RuntimeError, match=r"guide\(\) does not make of them"):
-        walk(calls, lambda d, x, _: 1.01 * d(x, torch.tensor([0.5]), text=text(2, 1))[0])
+def test_a_step_without_a_call_is_refused(calls: Planned) -> None:
     with pytest.raises(RuntimeError, match="without calling its denoiser"):
         walk(calls, lambda d, x, _: x)
+
+
+def test_arguments_without_names_are_refused(calls: Planned) -> None:
+    class Open(torch.nn.Module):
+        def forward(self, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+            return x + sum(more)
+
+    recorder, denoiser, latents = calls.CallRecorder(), Open(), torch.randn(1, 4, 6)
+    recorder.watch(denoiser)
+    recorder.begin(active=True)
+    with pytest.raises(NotImplementedError, match=r"Open was called with \*more, which have no names to carry"):
+        denoiser(latents, latents)
+
+
+def test_what_is_no_prediction_is_refused(calls: Planned) -> None:
+    with pytest.raises(TypeError, match=r"the denoiser returned \(1, 4, 5\), which is no prediction for latents"):
+        walk(calls, lambda d, x, _: d(x[..., :5], torch.tensor([0.5]), text=text(2, 1))[0].mean() + x)
+
+
+def test_other_calls_than_in_the_first_step_are_refused() -> None:
+    """Where later calls rest on what the first ones left, each is recorded as the one in its place."""
+    calls = Planned(CallPlan(first="extra"))
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        time = torch.tensor([0.5])
+        return sum(denoiser(latents, time, text=text(2, seed), extra=step == 0)[0] for seed in range(2 - step))
+
+    with pytest.raises(RuntimeError, match="made 2 calls in its first step and 1 in a later one"):
+        walk(calls, call, 2)
+
+
+def test_what_numpy_did_in_the_memory_of_a_tensor_is_seen(calls: Planned) -> None:
+    memory = np.zeros((1, 4, 6), dtype=np.float32)
+    held = torch.from_numpy(memory)
+
+    def call(denoiser: Any, latents: torch.Tensor, step: int) -> torch.Tensor:
+        held.copy_(denoiser(latents, torch.tensor([0.5]), text=text(2, 1))[0])
+        np.multiply(memory, 2, out=memory)
+        return held + 0.0
+
+    with pytest.raises(TapeError, match=r"off from what it steps with: something else took part \(a kernel, numpy\)"):
+        walk(calls, call)
 
 
 def test_calls_of_other_trajectories_are_refused(calls: Planned) -> None:
     content, seen, _ = walk(calls, lambda d, x, _: d(x, torch.tensor([0.5]), text=text(2, 1))[0])
     latents = seen[0][0]
     with pytest.raises(ValueError, match="2 samples for 1 trajectories"):
-        calls.DenoiserCalls(calls.read_calls([content, content]), latents, 0, GUIDANCE)
+        calls.DenoiserCalls(calls.read_calls([content, content]), latents, 0)
     with pytest.raises(ValueError, match="step 3 is asked for"):
-        calls.DenoiserCalls(calls.read_calls([content]), latents, 3, GUIDANCE)
-    with pytest.raises(ValueError, match="was guided with"):
-        calls.DenoiserCalls(calls.read_calls([content]), latents, 0, {"guidance_scale": 2.0})
+        calls.DenoiserCalls(calls.read_calls([content]), latents, 3)
+    found = calls.DenoiserCalls(calls.read_calls([content]), latents, 0)
+    with pytest.raises(ValueError, match="2 predictions were made where the tapes take 1"):
+        found.velocity(latents.repeat(2, 1, 1))
+    parts = [{**calls.read_calls([content])[0], "free": [torch.arange(24).view(1, 4, 6) < n] * 3} for n in (6, 12)]
+    with pytest.raises(ValueError, match="samples of a micro-batch differ in how much of their latents is given"):
+        _ = calls.DenoiserCalls(parts, latents.repeat(2, 1, 1), 0).free
 
 
 def test_a_dictionary_is_what_it_was_before_the_call_filled_or_emptied_it(calls: Planned) -> None:
@@ -199,12 +243,12 @@ def test_a_dictionary_is_what_it_was_before_the_call_filled_or_emptied_it(calls:
     cache: dict[str, Any] = {}
     for _ in range(2):
         velocity = denoiser(latents, cache, {"scale": 2.0})
-        recorder.step(latents, velocity, guide, keep=True)
+        recorder.step(latents, velocity, keep=True)
     content = recorder.finish(GUIDANCE)
     seen = []
     denoiser.register_forward_pre_hook(lambda _, args, kwargs: seen.append(len(kwargs["cache"])), with_kwargs=True)
     for step in range(2):
         for _ in range(2):  # what one evaluation fills, the next does not see
-            made = calls.DenoiserCalls(calls.read_calls([content]), latents, step, GUIDANCE, conditional=True)
+            made = calls.DenoiserCalls(calls.read_calls([content]), latents, step)
             assert torch.equal(made.evaluate(denoiser, torch.float32), 2 * latents)
     assert seen == [0, 0, 0, 0]

@@ -17,12 +17,12 @@ from torch import nn
 
 from flow_grpo_runtime import results
 from flow_grpo_runtime.calls import COLUMN
-from flow_grpo_runtime.carried import read_record
 from flow_grpo_runtime.checkpoint import DenoiserSource
 from flow_grpo_runtime.guidance import settings_of
 from flow_grpo_runtime.lora_updates import add_spare_linear
 from flow_grpo_runtime.model import CallPlan
 from flow_grpo_runtime.recording import SchedulerInPlace, UpdateInPlace
+from flow_grpo_runtime.records import read_record
 from flow_grpo_runtime.rollout import FollowedScheduler, LoopOfFile, LoopOfModule, RecordedRollout, RolloutPlan
 from flow_grpo_runtime.stepped import SteppedRollout
 
@@ -339,7 +339,7 @@ def test_results_go_into_the_envelope_and_come_out_of_it() -> None:
         media_key="image",
         metadata={"size": 4},
         trajectory={"trajectory_latents": torch.ones(1)},
-        carried={COLUMN: torch.ones(2)},
+        columns={COLUMN: torch.ones(2)},
     )
     assert made.output["metadata"]["rl"][COLUMN].shape == (2,)
     file = SimpleNamespace(make=lambda config: lambda media: {"image": (config, media.shape)})

@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from flow_grpo_runtime.checkpoint import DenoiserSource
+from flow_grpo_runtime.composed_module import SavedSizes
 from flow_grpo_runtime.module import TrainedDenoiser
 from flow_grpo_runtime.saved_config import read_config
-from flow_grpo_runtime.sizes import SavedSizes
 
 RELEASED = {"_class_name": "Net", "hidden_size": 6, "patch_size": [1, 2, 2]}
 

@@ -13,8 +13,8 @@ import torch
 from test_taped_calls import CONFIG, LEVELS, SHAPE, Adapter, Denoiser, Module, begun, recorders, rolled_out, texts
 
 from flow_grpo_runtime.calls import COLUMN
-from flow_grpo_runtime.carried import read_record
 from flow_grpo_runtime.recording import UpdateInPlace
+from flow_grpo_runtime.records import read_record
 
 Tensor = torch.Tensor
 Turn = Callable[[Callable[[float], Tensor], Callable[[Tensor], Tensor], dict[str, Any], float], None]

@@ -13,8 +13,7 @@ from torch.nn import functional
 from torch.overrides import BaseTorchFunctionMode
 
 from flow_grpo_runtime.tape import Tape
-from flow_grpo_runtime.tape_names import functions
-from flow_grpo_runtime.tape_play import TapeError, play, require_gradients, sources
+from flow_grpo_runtime.tape_play import TapeError, functions, play, require_gradients, sources
 
 Tensor = torch.Tensor
 
@@ -338,7 +337,35 @@ def deciding_by_what_is_not_finite(c: Tensor, u: Tensor, x: Tensor) -> Tensor:
     return c + u
 
 
+def into_another(c: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    return torch.add(c, u, out=c)
+
+
+def of_a_layout(c: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    return torch.ones_like(c, layout=torch.strided) * u
+
+
+def several_in_place(c: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    torch._foreach_add_([c], [u])
+    return c
+
+
+def into_a_number(c: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    return u * torch.ops.aten._local_scalar_dense.default(c.mean())
+
+
+def past_into_a_number(c: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    mean = c.mean()
+    with torch._C.DisableTorchFunction():
+        return u * mean.item()
+
+
 REFUSED: list[tuple[Guidance, str]] = [
+    (into_another, r"calls torch.add with out= for what it made of a prediction \(.*test_tape.py:\d+\)"),
+    (of_a_layout, r"calls ones_like with a layout \(.*test_tape.py:\d+\), which cannot be carried"),
+    (several_in_place, r"_foreach_add_ \(.*test_tape.py:\d+\), which is no function that a tape may hold"),
+    (into_a_number, r"_local_scalar_dense.default on what it made of a prediction \(.*test_tape.py:\d+\), which is no"),
+    (past_into_a_number, r"aten.item.default \(.*test_tape.py:\d+\) on what it made of a prediction, past torch's"),
     (read_a_number, r"reads numbers of a prediction with float\(\) \(.*test_tape.py:\d+\)"),
     (read_an_item, r"reads numbers of a prediction with item\(\) \(.*test_tape.py:\d+\)"),
     (decide, r"reads numbers of a prediction with bool\(\) \(.*test_tape.py:\d+\)"),
@@ -400,8 +427,17 @@ def rounded(c: Tensor, u: Tensor, x: Tensor) -> Tensor:
     return torch.round(c) + torch.sign(u)
 
 
+def rooted(c: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    return (c - c).sqrt() + u
+
+
 def test_what_autograd_cannot_follow_is_refused_when_it_is_recorded() -> None:
-    for guidance, match in ((chunk_changed, "autograd cannot follow"), (rounded, "no gradient reaches")):
+    refused = {
+        chunk_changed: "autograd cannot follow",
+        rounded: "no gradient reaches",
+        rooted: "gradient of a prediction .* is not finite",
+    }
+    for guidance, match in refused.items():
         taped = record(guidance)
         assert torch.equal(taped.played(), taped.made)
         leaves = {place: taped.predictions[place[0]] for place in sources(taped.program)}
@@ -410,6 +446,12 @@ def test_what_autograd_cannot_follow_is_refused_when_it_is_recorded() -> None:
     taped = record(apg)
     leaves = {place: taped.predictions[place[0]] for place in sources(taped.program)}
     require_gradients(taped.program, taped.constants, leaves, taped.latents)
+
+
+def test_a_format_that_is_none_is_refused() -> None:
+    ops = [("torch.Tensor.contiguous", ("tuple", [("source", 0, 0)]), ("dict", {"memory_format": ("format", "nn")}))]
+    with pytest.raises(TapeError, match="the record names 'nn', which is no format of memory"):
+        require_gradients({"ops": ops, "end": ("result", 0, None)}, [], {(0, 0): seeded(1)[0]}, seeded(1)[0])
 
 
 def test_half_precision_is_played_in_float32() -> None:

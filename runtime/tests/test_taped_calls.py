@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from flow_grpo_runtime.calls import COLUMN
-from flow_grpo_runtime.carried import read_record
 from flow_grpo_runtime.model import CallPlan
 from flow_grpo_runtime.recording import DifferenceInPlace, FollowingScheduler, SchedulerInPlace, UpdateInPlace
-from flow_grpo_runtime.replay import DenoiserCalls
+from flow_grpo_runtime.records import read_record, write_record
+from flow_grpo_runtime.replay import read_calls
 from flow_grpo_runtime.tape_play import TapeError
 from flow_grpo_runtime.training import RecordedTraining
 
@@ -167,6 +167,29 @@ def test_training_makes_the_rollouts_log_probs_again(scheduler: Any, scale: floa
         assert denoiser.text.grad.abs() > 0
 
 
+@pytest.mark.parametrize("front", [True, False])
+def test_tokens_of_a_reference_stand_ahead_of_the_latents_or_behind(front: bool) -> None:
+    """A pipeline for edits gives its denoiser both, and steps with the part of the prediction that is the latents'."""
+    denoiser = Denoiser()
+    scheduler = SchedulerInPlace(Adapter.common, "APipeline")  # type: ignore[arg-type]
+    begun(scheduler, denoiser)
+    scheduler.following(Euler(LEVELS))
+    x, (text, _) = torch.randn(SHAPE, generator=torch.Generator().manual_seed(0)), texts(0)
+    reference = torch.randn(1, 3, 6, generator=torch.Generator().manual_seed(5))
+    with torch.inference_mode():
+        for level in LEVELS[:-1]:
+            whole = torch.cat([x, reference] if front else [reference, x], dim=1)
+            made = denoiser(whole, torch.tensor(level), text)[0]
+            x = scheduler.step(made[:, :4] if front else made[:, 3:], level, x).prev_sample
+        latents, timesteps, log_probs = scheduler.finish()
+        record = scheduler.calls.finish({}, scheduler.inner.sigmas.cpu())
+    sample = {"latents": latents, "timesteps": timesteps, "record": record}
+    node = read_record(record)["calls"][0][1]["x"]
+    assert (node[0], tuple(node[1].shape)) == ("ahead" if front else "behind", (1, 3, 6))
+    for step in range(4):
+        assert torch.allclose(trained([sample], denoiser, step), log_probs[:, step], rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("sde_type", ["sde", "cps", "dance_sde"])
 def test_a_window_is_recorded_wherever_it_lies(sde_type: str) -> None:
     denoiser = Denoiser()
@@ -296,10 +319,10 @@ def test_validation_records_nothing() -> None:
     assert sample["record"] is None
 
 
-def test_samples_of_two_rollouts_are_told() -> None:
+def test_a_record_without_a_tape_is_told() -> None:
     denoiser = Denoiser()
     sample = rolled_out(recorders()[0], denoiser)
     content = read_record(sample["record"])
     untaped = {name: content[name] for name in content if name not in ("tapes", "programs", "levels")}
-    with pytest.raises(ValueError, match="two rollouts made them"):
-        DenoiserCalls(CallPlan(), [content, untaped], sample["latents"][:, 0].repeat(2, 1, 1), 0)
+    with pytest.raises(ValueError, match="carried no noise levels: its package is another one than training's"):
+        read_calls({COLUMN: [sample["record"], write_record(untaped)]})

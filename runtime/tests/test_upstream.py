@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
+import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -159,6 +162,36 @@ def test_layers_are_computed_again(upstream: Upstream) -> None:
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in found)
     assert [type(layer).__name__ for layer in layers] == ["Layer", "Layer"]  # FSDP wraps by name
+
+
+def test_another_process_finds_what_was_pickled(upstream: Upstream, tmp_path: Path) -> None:
+    own = f"""
+        from flow_grpo_runtime.upstream import Upstream, in_context
+
+        UPSTREAM = Upstream("9.9.9", {upstream.files!r})
+        Layer = UPSTREAM("vllm_omni.diffusion.models.small.model:Layer")
+        Model = in_context(UPSTREAM("vllm_omni.diffusion.models.small.model:Model"), {{"ref": "ref"}})
+    """
+    (tmp_path / "own_denoiser.py").write_text(textwrap.dedent(own))
+    write = """
+        import pickle, sys, torch, own_denoiser
+        model = own_denoiser.Model(2)
+        torch.save(model, "model.pt")
+        pickle.dump((own_denoiser.Layer, own_denoiser.Model), open("classes.pickle", "wb"))
+    """
+    read = """
+        import pickle, torch
+        layer, model = pickle.load(open("classes.pickle", "rb"))
+        loaded = torch.load("model.pt", weights_only=False)
+        assert type(loaded) is model and type(loaded.layers[0]) is layer, (type(loaded), layer)
+        print(layer.__name__, tuple(loaded(torch.ones(1, 5, 8)).shape))
+    """
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    for program in (write, read):
+        command = [sys.executable, "-c", textwrap.dedent(program)]
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout == "Layer (1, 5, 8)\n"
 
 
 def test_module_can_be_pickled(upstream: Upstream) -> None:

@@ -129,7 +129,7 @@ def _words(request: NewRequest) -> list[str]:
         "--date": request.date,
         "--task": request.task,
         "--preset": request.preset,
-        **request.recipe.given,
+        **request.recipe.flags,
     }
     flags = {
         "--patch": request.patch,

@@ -104,7 +104,7 @@ def port_of(
         settings: the engine settings that the package fixes; None if it fixes none.
     """
     from scaffold.port import port_denoiser
-    from scaffold.port.held import find_denoiser_class, holding_attribute
+    from scaffold.port.denoiser_class import find_denoiser_class, holding_attribute
 
     graph = ModuleGraph(source)
     constants = report.value("detail.model.constants")
@@ -134,7 +134,7 @@ def _own_port(
 ) -> tuple[Port | None, tuple[str, str] | None]:
     """Return the port of a pipeline that is its own denoiser."""
     from scaffold.port import Kept, port_denoiser
-    from scaffold.port.held import pipeline_class
+    from scaffold.port.denoiser_class import pipeline_class
 
     pipeline = pipeline_class(graph, report)
     method = str(report.value("denoiser.method"))
@@ -162,7 +162,7 @@ def stacked_rows(report: Report) -> list[tuple[str, str, str | int]]:
 
 def extra_methods(graph: ModuleGraph, report: Report, denoiser: Defined) -> tuple[str, ...]:
     """Return methods of the denoiser's classes, other than ``forward``, that the pipeline calls."""
-    from scaffold.port.held import loop_methods
+    from scaffold.port.denoiser_class import loop_methods
     from scaffold.port.names import Defined, Scope
 
     info = graph.find(report.upstream.module)

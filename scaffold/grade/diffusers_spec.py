@@ -38,7 +38,7 @@ def held_denoiser(request: SpecRequest, source: UpstreamSource) -> tuple[str, st
     Raises:
         RefusedError: nothing to record: the loop, or the class whose calls it makes, was not found.
     """
-    from scaffold.port.held import find_denoiser_class, holding_attribute
+    from scaffold.port.denoiser_class import find_denoiser_class, holding_attribute
 
     report, facts = request.report, Established(request.report, None)
     pipeline = f"{report.upstream.pipeline} of vllm-omni {report.upstream.label}"

@@ -117,7 +117,8 @@ def media(section: Section, facts: Established) -> None:
     section.known_fact("prepared", "detail.media.prepared")
     demanded, place = section.known("detail.media.required")
     # Inputs computed by another stage are not part of the data set.
-    required = [name for name in demanded or [] if not name.endswith(_ENCODED)]
+    held = ("multi_modal_data",) if inputs else ()  # the table that these stand in
+    required = [name for name in demanded or [] if name not in held and not name.endswith(_ENCODED)]
     known = _carried(section)
     beside = kind != "action" and any(name not in (*known, *_SENT) for name in required)
     found, asked_at = section.known("detail.media.blocks") if beside else (None, "")

@@ -33,7 +33,7 @@ class Loading:
     stopped: tuple[str, str] | None = None  # ``file:line`` and reason if it is not established
 
     @property
-    def held(self) -> bool:
+    def located(self) -> bool:
         """Whether it is known where the rollout engine holds the denoiser."""
         return bool(self.attribute) or self.own
 

@@ -85,7 +85,7 @@ def _weights(facts: Established, model: str, loading: Loading) -> Iterator[Missi
         yield Missing("loading", what + because, at or facts.place(), module)
         what = "the map from the checkpoint's keys to the module's parameters"
         yield Missing("key_map", what + because, at or loader, module)
-    if not loading.held:
+    if not loading.located:
         what = "the pipeline's names for weights that the actor sends"
         yield Missing("weight_sync", what, loader, "vllm_omni_rollout_adapter.py")
         what = "how a LoRA update reaches the pipeline's layers"

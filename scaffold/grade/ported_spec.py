@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from scaffold.checkpoint import CheckpointHeaders
+from scaffold.files.reading import read_text
+from scaffold.files.resources import presets_root
 from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN, launch
 from scaffold.grade.diffusers_spec import FORM, PROJECTIONS, recording_of
 from scaffold.grade.established import Established
@@ -68,7 +71,7 @@ def build_ported_spec(
     weights = sum(tensor.nbytes for tensor in layout.headers().tensors.values()) if layout is not None else None
     size = layout.size if layout is not None else None
     builder.fill("recipe", partial(launch.recipe, facts=facts, weights=weights, size=size))
-    builder.fill("lora", partial(launch.lora, port=port, reached=loading.held))
+    builder.fill("lora", partial(launch.lora, port=port, reached=loading.located))
     builder.fill_with(docs)
     missing = find_missing(facts, request.names.model, recording, loading) if loaded is None else []
     missing += find_needs(facts, request.names.model, sections, source)
@@ -105,18 +108,32 @@ def build_ported_spec(
         builder.provenance["names.tokenizer"] = "layout of the released checkpoint"
     sections["loading"] = loading.section()
     sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
-    if loaded is not None and (left_out := request.preset.value("inputs", "left_out")):
-        sections["inputs"]["left_out"] = list(left_out)
+    if loaded is not None:
+        told = {name: request.preset.value("inputs", name) for name in ("left_out", "alone")}
+        sections["inputs"] |= {name: value for name, value in told.items() if value}
     sections["recording"] = recording.section()
     for name in ("media", "deploy", "lora"):
         sections[name] = sections.pop(name)  # placed later in the file, after the sections that describe the package
-    sections["target"]["smoke_runner"] = None  # its smoke test asks for a checkpoint, which no CI has
+    if (recorded := _recorded_checkpoint(facts, request.report.task)) is not None:
+        sections["tiny"] = recorded
+    else:
+        sections["target"]["smoke_runner"] = None  # its smoke test asks for a checkpoint, which no CI has
     sections["cfg"].pop("defaults", None)  # requests carry the values of [guidance]
     for name in ("config_class", "layer_class"):
         del sections["names"][name]
     sections["verify"] = dict(request.preset.sections.get("verify", {}))
     builder.sections = {name: values for name, values in sections.items() if values}
     return builder.spec()
+
+
+def _recorded_checkpoint(facts: Established, task: str | None) -> dict[str, Any] | None:
+    """Return ``[tiny]`` of a pipeline with a record of a tiny checkpoint, which its smoke test then builds."""
+    key = str(facts.value("detail.pipeline.registry_key"))
+    path = presets_root() / "tiny" / f"{key}.json"
+    if task is not None or not path.is_file():
+        return None
+    record = json.loads(read_text(path))
+    return {"recorded": key, "height": record["height"], "width": record["width"]}
 
 
 def _grade(

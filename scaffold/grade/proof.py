@@ -76,9 +76,12 @@ def digest_of_code(source: UpstreamSource, modules: Iterable[str], ported: Itera
 def not_run(request: SpecRequest) -> str:
     """Return why a package with nothing left to write is not complete."""
     version = request.report.upstream.version or request.report.upstream.label
+    of_default = request.profile.name == default_profile().name
+    others = [other for other, keys in proofs().items() if of_default and _key(request) in keys and other != version]
     return (
         "nothing is left to write but the proof: no test has run `verify --level rollout` with this code of vllm-omni "
         f"{version} and verl-omni {request.profile.name}"
+        + (f"; with vllm-omni {' and '.join(others)} it is complete" if others else "")
     )
 
 

@@ -61,7 +61,7 @@ def replaced_update(facts: Established, source: UpstreamSource) -> dict[str, Any
 def is_own_loop(facts: Established, source: UpstreamSource) -> bool:
     """Whether the denoising loop is in the pipeline's class or in one that it inherits from."""
     from scaffold.port.building import owners_of
-    from scaffold.port.held import pipeline_class
+    from scaffold.port.denoiser_class import pipeline_class
 
     file, _, line = str(facts.value("detail.scheduler.loop_location") or "").rpartition(":")
     graph = ModuleGraph(source)
@@ -74,7 +74,7 @@ def _holder(
     graph: ModuleGraph, facts: Established, module: str, owner: str | None, function: str
 ) -> dict[str, Any] | None:
     from scaffold.port.building import owners_of
-    from scaffold.port.held import pipeline_class
+    from scaffold.port.denoiser_class import pipeline_class
     from scaffold.port.names import Defined
 
     pipeline = pipeline_class(graph, facts.report)

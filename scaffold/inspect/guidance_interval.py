@@ -23,11 +23,16 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
     kinds: set[str] = set()
     unsure = False
     unread: set[int] = set()
+    others = _of_something_else(region, guided)
+    passed_over = False
     for test in program.trace.tests:
         if loop.number not in test.loops:
             continue
         for node, number, sure in _test_parts(test.cond, loop.number):
             if not (isinstance(node, Op) and node.op in ("<", "<=", ">", ">=") and len(node.args) == 2):
+                continue
+            if id(node) in others:
+                passed_over = True
                 continue
             left, right = node.args
             op = node.op
@@ -48,7 +53,7 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
             elif op in ("<", "<=") and high is None:
                 high = (right, op)
     if low is None and high is None:
-        if any(_is_switched(node, loop.number, guided) for node in region):
+        if passed_over or any(_is_switched(node, loop.number, guided) for node in region):
             return {}
         if loop.model_output is not None and _chosen_by(loop.model_output, unread):
             return {}
@@ -123,6 +128,16 @@ def _chosen_by(output: Value, tests: set[int]) -> bool:
     choices = [node for node in walk(output) if isinstance(node, Choice) and node.cond is not None] if tests else []
     none = [node for node in choices if any(isinstance(o, Const) and o.value in (0, 1) for o in node.options)]
     return any(id(part) in tests for node in none if node.cond is not None for part in walk(node.cond))
+
+
+def _of_something_else(region: list[Value], guided: set[int]) -> set[int]:
+    """What conditions are made of whose alternatives are all guided: of a renormalisation in an interval, say."""
+    alike, switched = set[int](), set[int]()
+    for node in region:
+        if isinstance(node, Choice) and node.cond is not None:
+            every = all(any(id(part) in guided for part in combine_region(option)) for option in node.options)
+            (alike if every else switched).update(id(part) for part in walk(node.cond))
+    return alike - switched
 
 
 def _is_switched(node: Value, loop: int, guided: set[int]) -> bool:

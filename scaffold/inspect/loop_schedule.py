@@ -63,7 +63,7 @@ def _default_steps(program: Program, found: Denoising) -> dict[str, Fact]:
     for record in program.trace.calls:
         base = record.func.base if isinstance(record.func, Attr) else record.receiver
         if record.method == "set_timesteps" and id(base) in asked:
-            nodes += walk_all(record.given)
+            nodes += walk_all(record.arguments)
     given = {id(n): n for n in nodes if isinstance(n, Param) and is_asked_for(n)}
     defaults = {default_of(n) for n in given.values()}
     if len(defaults) != 1 or type(default := defaults.pop()) is not int:

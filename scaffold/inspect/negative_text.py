@@ -132,7 +132,7 @@ def _puts_in(node: ast.AST) -> bool:
 def _text_of(record: CallRecord) -> Value | None:
     if not isinstance(record.result, Call) or not is_tokenizer_call(record):
         return None
-    return next(iter(record.given), None)
+    return next(iter(record.arguments), None)
 
 
 def _said(record: CallRecord, text: Value, request: RequestText) -> str | None:

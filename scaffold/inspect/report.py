@@ -24,6 +24,8 @@ PREFIX = "detail.edit.prefix"
 FILES, STREAMED = "answers.checkpoint.files", "*.safetensors"
 # Of a refusal: whether nobody could train the pipeline. What a later release of diffusers has than the pinned one.
 IMPOSSIBLE, LATER = "detail.verdict.impossible", "detail.verdict.later"
+# Sentences on what a turn of the loop does with predictions that the rollout carries as a constant, or refuses.
+TURN = "detail.turn.notes"
 
 
 @dataclass(frozen=True)

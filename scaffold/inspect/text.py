@@ -90,7 +90,7 @@ def print_report(
         svg: file to write the same text to as an SVG.
         console: where to print; standard output by default.
         options: what `new` has to be told to read the same source and the same checkpoint.
-        asked: the pipeline as it was asked for, of one that no registry names.
+        asked: the pipeline as it was asked for.
     """
     if console is None:
         from scaffold.inspect.report_console import report_console
@@ -259,5 +259,6 @@ def _next(report: Report, options: Sequence[str], asked: str | None) -> str:
     if path != "refused":
         task = f" --task {report.task}" if report.task is not None else ""
         given = "".join(f" {shlex.quote(option)}" for option in options)
-        return f"`omni-scaffold new MODEL --pipeline {pipeline}{task}{given} --verl-omni CHECKOUT --dry-run`"
+        # Into a folder of its own: no checkout need pin this version, which may be of one's own.
+        return f"`omni-scaffold new MODEL --pipeline {shlex.quote(pipeline)}{task}{given} --out DIR --dry-run`"
     return "nothing here; the verdict says why `new` does not render this pipeline"

@@ -24,7 +24,7 @@ from scaffold.lifecycle.next_spec import NextSpec, edited_spec, pipeline_of, rea
 from scaffold.lifecycle.overrides import require_overrides
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
 from scaffold.new import render_files, render_package, uncommitted_notes
-from scaffold.new.recorded import used_by_others, without_local
+from scaffold.new.recorded import left_behind, used_by_others, without_local
 from scaffold.plan import wiring_edits
 from scaffold.plan.change import PlannedChange
 from scaffold.plan.edits import needs_file
@@ -199,6 +199,7 @@ def plan_update(request: UpdateRequest) -> UpdateResult:
     values = _changed_values(package, spec, files, port, notes)
     kept = without_local(files, package.root, notes)
     new = {path: FileState.of(file) for path, file in kept.items()}
+    notes += left_behind(package.root, package.path.rpartition("/")[2], kept)
     used = used_by_others(package.root, package.path.rpartition("/")[2])
     used |= files.keys() - kept.keys()
     recorded = {path: digest for path, digest in package.files.items() if path in new or path not in used}

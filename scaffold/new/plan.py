@@ -18,13 +18,21 @@ from scaffold.files.reading import expanded
 from scaffold.grade import grade_of, specify
 from scaffold.grade.diffusers_spec import is_loaded
 from scaffold.inspect import inspect_pipeline
-from scaffold.inspect.report import LATER
+from scaffold.inspect.report import LATER, TURN
 from scaffold.new.loaded import loaded, weight_file_notes
 from scaffold.new.own_packages import own_package_notes, released_note
 from scaffold.new.package import render_package
 from scaffold.new.place import with_place
 from scaffold.new.recipe_options import RecipeOptions, with_options, with_reward_found
-from scaffold.new.recorded import dated_as_there, from_here, keep_own, known_digests, package_path, without_local
+from scaffold.new.recorded import (
+    dated_as_there,
+    from_here,
+    keep_own,
+    known_digests,
+    left_behind,
+    package_path,
+    without_local,
+)
 from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_flags, refuse_values
 from scaffold.new.version_match import other_pin, with_pin
@@ -225,6 +233,7 @@ def _inspected(request: NewRequest, names: Names, place: _Place, notes: list[str
     graded = specify(SpecRequest(report, names, profile, headers, request.date, team), source)
     if is_loaded(report):
         notes.append(f"{report.verdict['reason']}: no denoiser is ported, training has diffusers' own class")
+    notes += report.fact(TURN).value or []
     later = report.fact(LATER).value
     notes += [f"{later}: where diffusers loads the checkpoint, its path is the easier one"] if later else []
     return _Found(graded.spec, pin, report, graded.port)
@@ -243,6 +252,7 @@ def _plan(
         return plan_output(files, edits, request.out or ".", profile=profile, force=request.force)
     known = known_digests(place.root, spec)
     files = without_local(files, place.root, notes)
+    notes += left_behind(place.root, package_path(spec).rpartition("/")[2], files)
     return plan_checkout(files, edits, place.checkout.root, known=known, force=request.force)
 
 

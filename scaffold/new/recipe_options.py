@@ -37,7 +37,7 @@ class RecipeOptions:
     algorithm: tuple[str, ...] = ()
 
     @property
-    def given(self) -> dict[str, Any]:
+    def flags(self) -> dict[str, Any]:
         """The options that were given, by their flags."""
         values = {f"--{field.name.replace('_', '-')}": getattr(self, field.name) for field in fields(self)}
         return {flag: value for flag, value in values.items() if value not in (None, ())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from scaffold.errors import ScaffoldError
 from scaffold.files.digest import sha256_hex
 from scaffold.files.layout import layout_of
+from scaffold.files.reading import read_text
 from scaffold.plan.line_ends import plain
 from scaffold.plan.output import states
 from scaffold.render.runtime import FOLDER, is_runtime, local_version_of, runtime_files
@@ -103,6 +105,19 @@ def without_local(files: Mapping[str, RenderedFile], root: Path, notes: list[str
 def used_by_others(root: Path, package: str) -> frozenset[str]:
     """Return the files of the runtime beside a package that other packages of its tree reach."""
     return frozenset(path for name, files in packages_with_runtime(root) if name != package for path in files)
+
+
+def left_behind(root: Path, package: str, files: Collection[str]) -> Iterator[str]:
+    """Yield a note on each package beside this one that today's runtime, where it is written, refuses."""
+    for path in sorted((root / FOLDER).parent.glob("*/common.py")) if any(map(is_runtime, files)) else ():
+        name = path.parent.name
+        try:
+            text = read_text(path, inside=root, errors="replace")
+        except OSError:
+            continue
+        if name != package and re.search(r"\bguide_of\b", text):
+            command = f"omni-scaffold update {from_here(root, f'verl_omni/pipelines/{name}')}"
+            yield f"{name} has formulas, which the runtime that is written here does not read: `{command}` converts it"
 
 
 def keep_own(plan: Plan, spec: IntegrationSpec, request: NewRequest) -> Plan:

@@ -73,7 +73,7 @@ def refuse_flags(request: NewRequest) -> None:
         "--date": request.date,
         "--preset": request.preset,
         "--task": request.task,
-        **request.recipe.given,
+        **request.recipe.flags,
     }
     for flag, value in given.items():
         if value is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from scaffold.files.layout import layout_of
 from scaffold.files.reading import expanded
 from scaffold.grade import grade_of, is_ported
 from scaffold.grade.proof import RUN
@@ -106,10 +107,12 @@ def _conclusion(result: NewResult, written: tuple[str, ...] | None) -> str:
     lines += [f"in a checkout, `git apply {_word(root / patch)}` brings them in"] if patch else []
     first = "once VeRL-Omni carries that" if result.spec.value("grade.refuses") else "to train"
     lines.append(f"{first}: {from_here(root, str(result.spec.value('target.example_readme')))}")
-    package = _word(result.from_here)
+    external = layout_of(result.spec.sections["target"]).external
+    package = _word(from_here(root, "") if external else result.from_here)
     loaded = result.checkpoint is not None and not str(result.filled).startswith("not known")
     given = f" --checkpoint {_word(result.checkpoint)}" if loaded and expanded(str(result.checkpoint)).is_dir() else ""
-    lines.append(f"next: `omni-scaffold check {package}`, then `omni-scaffold verify {package}{given}`")
+    install = f"`pip install -e {package}`, " if external else ""
+    lines.append(f"next: {install}`omni-scaffold check {package}`, then `omni-scaffold verify {package}{given}`")
     return "\n".join(lines)
 
 

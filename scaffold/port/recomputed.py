@@ -6,7 +6,7 @@ import ast
 from collections.abc import Container, Iterator, Mapping
 
 from scaffold.port.layer_lists import layer_lists
-from scaffold.port.never_given import never_given
+from scaffold.port.unset_arguments import unset_arguments
 from scaffold.source.syntax import walk_tree
 
 # What a layer adds to while it runs must not be given to it twice.
@@ -18,7 +18,7 @@ def recomputed(tree: ast.Module) -> tuple[str, ...]:
 
     A loop in which a layer is handed a cache that it adds to does not count, unless there never is one.
     """
-    lists, nothing = layer_lists(tree), never_given(tree)
+    lists, nothing = layer_lists(tree), unset_arguments(tree)
     methods = (method for kind in tree.body if isinstance(kind, ast.ClassDef) for method in kind.body)
     found: dict[str, None] = {}
     for method in methods:

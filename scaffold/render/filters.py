@@ -16,6 +16,8 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from scaffold.files.reading import read_text
+from scaffold.files.resources import presets_root
 from scaffold.render.code import expression, function, import_line, module
 from scaffold.terminal.printable import printable, printable_lines
 
@@ -258,6 +260,12 @@ def model_part(value: Any) -> str:
     return str(value)
 
 
+def recorded_checkpoint(value: Any) -> str:
+    """Return the record of a tiny checkpoint, as JSON, by the registry key of its pipeline."""
+    name = _only(_IDENTIFIER, value, "the registry key of a pipeline")
+    return read_text(presets_root() / "tiny" / f"{name}.json")
+
+
 def wrap(value: Any, width: int = 100, prefix: str = "") -> str:
     """Wrap each paragraph of the text to ``width`` columns, ``prefix`` of every line included."""
     wrapper = textwrap.TextWrapper(
@@ -268,7 +276,8 @@ def wrap(value: Any, width: int = 100, prefix: str = "") -> str:
 
 
 _SOURCE_TEXT = (py, tuple_py, long_py, sh, yaml, toml, comment, docstring, cell, span, prose, words, path, identifier,
-                dotted, imported, own_import, model_part, expression, function, import_line, module)  # fmt: skip
+                dotted, imported, own_import, model_part, expression, function, import_line, module,
+                recorded_checkpoint)  # fmt: skip
 
 
 def filters() -> dict[str, Callable[..., Any]]:

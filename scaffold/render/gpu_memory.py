@@ -81,7 +81,7 @@ class TrainingStep:
         layers = max(1, self._layers - int(left // self.kept(1)))
         return layers if layers <= self._layers and self.activations(layers) <= room else None
 
-    def held(self, gpus: int, rank: int) -> int:
+    def static_bytes(self, gpus: int, rank: int) -> int:
         """Bytes on each GPU whatever the batch: FSDP2's shard, and the layer that it gathers with the next one.
 
         Base weights are in bf16; LoRA on the matrices of one expert, its gradients and AdamW's two moments in float32.
@@ -120,6 +120,6 @@ def memory_settings(architecture: Mapping[str, Any], sections: Mapping[str, Any]
     if any(not isinstance(architecture[name], int) for name in (*sizes, "num_attention_heads", "num_key_value_heads")):
         return None
     step = TrainingStep(architecture, tuple(samples * tokens for tokens in branches), padded=samples * branches[0])
-    held, layers = step.held(recipe["gpus"], sections["lora"]["rank"]), architecture["num_hidden_layers"]
-    fits = {card: step.fewest_checkpointed((1 - FREE) * card * GIB - held) for card in (80, 96, 141)}
+    static, layers = step.static_bytes(recipe["gpus"], sections["lora"]["rank"]), architecture["num_hidden_layers"]
+    fits = {card: step.fewest_checkpointed((1 - FREE) * card * GIB - static) for card in (80, 96, 141)}
     return {"layers": layers, "gib": round(step.kept(1) / GIB, 1), "fits": fits}

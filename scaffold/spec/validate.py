@@ -150,12 +150,12 @@ def _validate_references(spec: IntegrationSpec, require: Callable[[str, Callable
 def _blocks() -> dict[str, list[str]]:
     """Kinds of the blocks that are chosen by a key of ``[architecture]``.
 
-    A kind is a file of ``templates/blocks``, a function of the runtime's ``rotary`` or a class of its ``layouts``.
+    A kind is a file of ``templates/blocks``, a function or a class of the runtime's ``layouts``.
     """
     names = {path.name for path in (templates_root() / "blocks").glob("*.py.jinja")}
     files = sorted(name.removesuffix(".py.jinja") for name in names)
     found = {key: _after(files, f"{key}_") for key in ("latent_input", "latent_output")}
-    found["rotary"] = _TABLES.findall(read_text(runtime_root() / "rotary.py"))
+    found["rotary"] = _TABLES.findall(read_text(runtime_root() / "layouts.py"))
     layouts = _LAYOUTS.findall(read_text(runtime_root() / "layouts.py"))
     return {**found, "image_position": [_CAPITAL.sub("_", name).lower() for name in layouts]}
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from scaffold.files.documents import MalformedError, parse_yaml
 from scaffold.files.parsing import parse
 from scaffold.files.reading import walk
-from scaffold.target.carried import carried
 from scaffold.target.pin import text_of
+from scaffold.target.request_limits import request_limits
 
 REGISTRY = "verl_omni/pipelines/__init__.py"
 MODEL_BASE = "verl_omni/pipelines/model_base.py"
@@ -87,7 +87,7 @@ def capabilities(root: Path) -> Capabilities:
     v1 = V1_ENTRY_POINT if text_of(root, _file(V1_ENTRY_POINT)) is not None else None
     use_v1 = v1 is not None and _configured(root, TRAINER_CONFIG, "trainer", "use_v1") is True
     declared = _fields(_tree(root, _file(IO_SPEC)), "DiffusionIOSpec")
-    seen = carried(lambda path: _tree(root, path))
+    seen = request_limits(lambda path: _tree(root, path))
     return Capabilities(
         methods=frozenset(_methods(base, "DiffusionModelBase")),
         rollout_result="rollout_output" if rollout and _defines(rollout, "rollout_output") else "custom_output",

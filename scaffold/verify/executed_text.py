@@ -18,7 +18,7 @@ EXECUTED = "flow_grpo_upstream_"
 
 def executed_files() -> list[str]:
     """Files that this process, a package's, has executed so."""
-    return [str(made.__file__) for name, made in list(sys.modules.items()) if name.startswith(EXECUTED)]
+    return [str(made.__file__) for name, made in list(sys.modules.items()) if EXECUTED in name]
 
 
 def executed_text(package: Package, folder: Path) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.files.parsing import parse
-from scaffold.verify.declared import FILE, PROMPT, TABLE, UNKNOWN, told_of
+from scaffold.verify.declared import FILE, TABLE, UNKNOWN, told_of
 from scaffold.verify.package import Package, registered, scanned
 
 _SCALE = re.compile(r"rollout\.pipeline\.(\w*(?:cfg_scale|guidance_scale)\w*)=([\d.]+)")
@@ -36,12 +36,17 @@ def init_text(package: Package) -> str:
         value = UNKNOWN if known is None else known.value
         lines.append(f"{name} = {json.dumps(value)}  # {told_of(name) if known is None else known.place}")
     for file, fields in _files(sources):
-        lines += ["", f"[{TABLE}.files.{json.dumps(file.value)}]  # {file.place}; {told_of('files')}"]
-        lines += [f'{name} = "{UNKNOWN}"  # {field.value} at {field.place}' for name, field in fields.items()]
-        lines += [] if fields else [f'"{UNKNOWN}" = "{UNKNOWN}"']
+        table = f"{TABLE}.files.{json.dumps(file.value)}"
+        told = f"  # {file.place}; {told_of('files')}"
+        for above in sorted({path[:-1] for path in fields} or {()}):
+            lines += ["", f"[{'.'.join((table, *map(_key, above)))}]{told}"]
+            told = ""
+            here = {path[-1]: field for path, field in fields.items() if path[:-1] == above}
+            lines += [f'{_key(name)} = "{UNKNOWN}"  # {field.value} at {field.place}' for name, field in here.items()]
+            lines += [] if here else [f'"{UNKNOWN}" = "{UNKNOWN}"']
     lines += ["", f"[{TABLE}.columns]  # {told_of('columns')}"]
     for name, place in _columns(sources).items():
-        shape = [PROMPT] if name.endswith("mask") else [PROMPT, UNKNOWN]
+        shape = [UNKNOWN] if name.endswith("mask") else [UNKNOWN, UNKNOWN]
         lines.append(f"{name} = {json.dumps(shape)}  # read at {place}")
     return "\n".join(lines) + "\n"
 
@@ -93,23 +98,107 @@ def _of_code(sources: list[tuple[str, ast.Module]]) -> dict[str, _Found]:
     return found
 
 
-def _files(sources: list[tuple[str, ast.Module]]) -> Iterator[tuple[_Found, dict[str, _Found]]]:
-    """JSON files that the code names, the first with the sizes of the classes beside it."""
-    classes = [node for _, tree in sources for node in ast.walk(tree) if _is_read_class(node)]
-    sizes: dict[str, _Found] = {}
-    names: dict[str, _Found] = {}
+def _files(sources: list[tuple[str, ast.Module]]) -> Iterator[tuple[_Found, dict[tuple[str, ...], _Found]]]:
+    """JSON files that the code reads, each with the keys below which it reads them, and the sizes of its classes."""
+    sizes = _sizes(sources)
+    classes = [n.name for _, tree in sources for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and _is_read(n)]
+    plain: dict[tuple[str, ...], _Found] = {
+        (name,): field for kind in classes or list(sizes) for name, field in sizes.get(kind, {}).items()
+    }
+    names: dict[str, tuple[_Found, dict[tuple[str, ...], _Found]]] = {}
+    for file, tree in sources:
+        readers = [(node, keys) for node in ast.walk(tree) if (keys := _keys_read(node, file, sizes)) is not None]
+        for path, number in _paths(tree):
+            if not re.fullmatch(r"[\w./-]+\.json", path) or path.endswith(("scheduler_config.json", "index.json")):
+                continue
+            around = [keys for node, keys in readers if _holds(node, number)]
+            if around or not any(_writes(node, number) for node in ast.walk(tree)):
+                names.setdefault(path, (_Found(path, f"{file}:{number}"), around[-1] if around else {}))
+        for path, number in _of_libraries(tree):
+            names.setdefault(path, (_Found(path, f"{file}:{number}"), {}))
+    for place, (name, keys) in enumerate(names.values()):
+        yield name, keys or (plain if place == 0 else {})
+
+
+def _holds(node: ast.AST, number: int) -> bool:
+    """Whether a line is one of a function."""
+    return isinstance(node, ast.FunctionDef) and node.lineno <= number <= (node.end_lineno or 0)
+
+
+def _writes(node: ast.AST, number: int) -> bool:
+    """Whether a line is one of a function that writes files."""
+    calls = (ast.unparse(call.func).rpartition(".")[2] for call in ast.walk(node) if isinstance(call, ast.Call))
+    return _holds(node, number) and bool({"dump", "dumps", "write_text"} & set(calls))
+
+
+def _sizes(sources: list[tuple[str, ast.Module]]) -> dict[str, dict[str, _Found]]:
+    """Sizes that the package's dataclasses hold, by class."""
+    found: dict[str, dict[str, _Found]] = {}
     for file, tree in sources:
         for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and (node in classes if classes else _is_dataclass(node)):
-                for line in node.body:
-                    if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and _is_size(line):
-                        default = "no default" if line.value is None else ast.unparse(line.value)
-                        sizes.setdefault(line.target.id, _Found(default, f"{file}:{line.lineno}"))
-        for path, number in _paths(tree):
-            if re.fullmatch(r"[\w./-]+\.json", path) and not path.endswith(("scheduler_config.json", "index.json")):
-                names.setdefault(path, _Found(path, f"{file}:{number}"))
-    for number, name in enumerate(names.values()):
-        yield name, sizes if number == 0 else {}
+            if not isinstance(node, ast.ClassDef) or not _is_dataclass(node):
+                continue
+            for line in node.body:
+                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and _is_size(line):
+                    default = "no default" if line.value is None else ast.unparse(line.value)
+                    field = _Found(default, f"{file}:{line.lineno}")
+                    found.setdefault(node.name, {})[line.target.id] = field
+    return found
+
+
+def _keys_read(node: ast.AST, file: str, sizes: dict[str, dict[str, _Found]]) -> dict[tuple[str, ...], _Found] | None:
+    """Keys of a JSON file that a function reads, with the sizes of a class that gets all below one; None without any.
+
+    A class that gets the whole file, or a part that is chosen while it runs, has its sizes at the top.
+    """
+    if not isinstance(node, ast.FunctionDef):
+        return None
+    held: dict[str, tuple[str, ...]] = {}
+
+    def path_of(value: ast.expr) -> tuple[str, ...] | None:
+        if isinstance(value, ast.Name):
+            return held.get(value.id)
+        if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
+            inner, name = path_of(value.value), value.slice.value
+            return None if inner is None or not isinstance(name, str) else (*inner, name)
+        if isinstance(value, ast.Call) and ast.unparse(value.func) in ("json.load", "json.loads"):
+            return ()
+        return None
+
+    nodes = sorted((n for n in ast.walk(node) if hasattr(n, "lineno")), key=lambda n: n.lineno)
+    for one in nodes:
+        if isinstance(one, ast.Assign) and (path := path_of(one.value)) is not None:
+            held.update({target.id: path for target in one.targets if isinstance(target, ast.Name)})
+    if not any(path_of(one) == () for one in nodes if isinstance(one, ast.Call)):
+        return None
+    found: dict[tuple[str, ...], _Found] = {}
+    for one in nodes:
+        if isinstance(one, ast.Subscript) and (path := path_of(one)):
+            found.setdefault(path, _Found("read", f"{file}:{one.lineno}"))
+        for keyword in one.keywords if isinstance(one, ast.Call) else ():
+            path = path_of(keyword.value) if keyword.arg is None else None
+            fields = sizes.get(ast.unparse(one.func).rpartition(".")[2], {}) if isinstance(one, ast.Call) else {}
+            found |= {(*path, name): field for name, field in fields.items()} if path is not None else {}
+    longer = {path[:end] for path in found for end in range(len(path))}
+    return {path: field for path, field in found.items() if path not in longer}
+
+
+def _of_libraries(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Files that a library's configuration class reads: ``XConfig.from_pretrained`` and ``load_config``."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        owner = ast.unparse(node.func.value).rpartition(".")[2]
+        configures = node.func.attr == "from_pretrained" and owner.endswith("Config")
+        if configures or node.func.attr == "load_config":
+            folders = [
+                k.value.value for k in node.keywords if k.arg == "subfolder" and isinstance(k.value, ast.Constant)
+            ]
+            yield "/".join([*map(str, folders), "config.json"]), node.lineno
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 def _paths(tree: ast.Module) -> Iterator[tuple[str, int]]:
@@ -136,13 +225,10 @@ def _is_dataclass(node: ast.ClassDef) -> bool:
     return any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
-def _is_read_class(node: ast.AST) -> bool:
+def _is_read(node: ast.ClassDef) -> bool:
     """Whether a class is a dataclass with a classmethod that builds it, such as from a file."""
-    return (
-        isinstance(node, ast.ClassDef)
-        and _is_dataclass(node)
-        and any(isinstance(part, ast.FunctionDef) and part.name.startswith("from_") for part in node.body)
-    )
+    builders = (part for part in node.body if isinstance(part, ast.FunctionDef) and part.name.startswith("from_"))
+    return _is_dataclass(node) and any(builders)
 
 
 def _is_size(line: ast.AnnAssign) -> bool:

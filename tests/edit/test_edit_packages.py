@@ -22,7 +22,7 @@ import torch
 package = types.ModuleType("rendered")
 package.__path__ = [sys.argv[1]]
 sys.modules["rendered"] = package
-from verl_omni.pipelines.flow_grpo_runtime import calls, carried, replay, tape
+from verl_omni.pipelines.flow_grpo_runtime import calls, records, replay
 plan = importlib.import_module("rendered.common").CALLS
 
 
@@ -40,7 +40,7 @@ class Denoiser(torch.nn.Module):
 
 
 def recorded(refs, count):
-    recorder, denoiser = calls.CallRecorder(plan, tape.Tape()), Denoiser()
+    recorder, denoiser = calls.CallRecorder(plan), Denoiser()
     sample, time = torch.randn(1, 4, 4), torch.tensor([0.5])
     recorder.watch(denoiser)
     recorder.begin(active=True)
@@ -48,8 +48,8 @@ def recorded(refs, count):
         given = [(time, refs), (time + 0.1, refs), (time + 0.2, None)]
         made = [denoiser(sample, *arguments) for arguments in given[:count]]
         target = made[0] if count == 1 else 2 * made[0] - made[1] if count == 2 else 4 * made[0] - 2 * made[1] - made[2]
-    recorder.step(sample, target.clone(), None, keep=True, target=target)
-    return carried.read_record(recorder.finish({}, torch.tensor([1.0, 0.0]))), sample, made
+    recorder.step(sample, target, keep=True)
+    return records.read_record(recorder.finish({}, torch.tensor([1.0, 0.0]))), sample, made
 
 
 def evaluated(*samples):

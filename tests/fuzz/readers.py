@@ -28,8 +28,10 @@ from scaffold.check.formats.json_format import render_json
 from scaffold.check.formats.sarif import render_sarif
 from scaffold.check.formats.text import render_text
 from scaffold.checkpoint import fold, read_checkpoint, read_manifest
+from scaffold.checkpoint.layout import other_form
 from scaffold.errors import ScaffoldError
 from scaffold.files.below import below
+from scaffold.files.documents import parse_toml
 from scaffold.files.resources import presets_root
 from scaffold.grade import specify
 from scaffold.inspect import inspect_pipeline
@@ -42,7 +44,9 @@ from scaffold.target import default_profile
 from scaffold.upstream import UpstreamSource, locate, resolve_pipeline
 from scaffold.upstream.registry import read_registry
 from scaffold.verify.declared import read_declared
+from scaffold.verify.init import init_text
 from scaffold.verify.loading.run import write_headers
+from scaffold.verify.package import open_package, unwritten_places
 
 SECONDS = 10.0
 Case = tuple[str, str, Callable[[], object]]
@@ -112,7 +116,7 @@ def corpus(reference: Path, place: Path) -> Corpus:
 def cases(all_of_it: Corpus, chance: random.Random) -> Iterator[Case]:
     """Yield reader, changed text and what to do with it, without end; the cheap readers get most of it."""
     makers = (_inspect,) * 5 + (_check,) * 5 + (_new,) * 2 + (_spec,) * 5 + (_headers,) * 5 + (_hub,) * 2
-    makers += (_settings,) * 2 + (_table,) * 2 + (_encoded,)
+    makers += (_settings,) * 2 + (_table,) * 2 + (_encoded,) + (_declarable,) * 2
     while True:
         yield chance.choice(makers)(all_of_it, chance)
 
@@ -227,6 +231,25 @@ def _table(all_of_it: Corpus, chance: random.Random) -> Case:
     return "verify verify.toml", raw.decode("utf-8", "backslashreplace"), read
 
 
+def _declarable(all_of_it: Corpus, chance: random.Random) -> Case:
+    """``verify --init`` and what is still to be written, of a hand-written package."""
+    root = Path(__file__).parents[1] / "verify" / "hand_written"
+    path, other = (chance.choice(sorted(root.rglob("verl_omni/**/*.py"))) for _ in range(2))
+    text = _text(ast.parse(path.read_text("utf-8")), ast.parse(other.read_text("utf-8")), chance)
+    style = root / path.relative_to(root).parts[0]
+    copied = all_of_it.place / "declarable"
+
+    def read() -> None:
+        shutil.rmtree(copied, ignore_errors=True)
+        shutil.copytree(style, copied, ignore=shutil.ignore_patterns("__pycache__"))
+        (copied / path.relative_to(style)).write_text(text, encoding="utf-8", errors="surrogatepass")
+        package = open_package(copied, declared=False)
+        parse_toml(init_text(package))
+        unwritten_places(package)
+
+    return "init package", text, read
+
+
 def _encoded(all_of_it: Corpus, chance: random.Random) -> Case:
     """``check`` of a file that names its encoding."""
     name = chance.choice(sorted({*aliases.aliases.values(), "unknown", "idna", "undefined"}))
@@ -307,6 +330,7 @@ def _headers(all_of_it: Corpus, chance: random.Random) -> Case:
     def read() -> None:
         headers = read_checkpoint(folder, progress=lambda done, of: None)
         fold(headers.tensors)
+        other_form(headers)
         inspect_pipeline(all_of_it.source, "BagelPipeline", headers).to_json()
 
     return f"headers {path.name}", text.decode("utf-8", "backslashreplace"), read

@@ -56,9 +56,12 @@ def spec_of(key: str, profile: str = "main") -> IntegrationSpec:
 
 
 def test_a_second_key_of_a_class_is_not_proven_by_the_first() -> None:
-    """What the second one takes is another matter, and so is its checkpoint."""
+    """What the second one takes is another matter, and so is its checkpoint: it takes a picture apart."""
     first, second = (spec_of(f"MingImage{layered}DiffusionPipeline") for layered in ("", "Layered"))
-    assert (grade_of(first), grade_of(second)) == (COMPLETE, UNPROVEN)
+    assert (grade_of(first), grade_of(second)) == (COMPLETE, PARTIAL)
+    (lacks,) = (entry for entry in second.value("grade.missing") if entry["key"] == "request")
+    assert "what requests bring beside the prompt (reference_image)" in lacks["what"]
+    assert lacks["at"].startswith("vllm_omni/diffusion/models/ming_image/pipeline.py:")
     assert second.value("upstream.registry_key") == "MingImageLayeredDiffusionPipeline"
     assert second.value("names.repository") is None
 

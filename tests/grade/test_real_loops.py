@@ -36,7 +36,7 @@ HALF = ("anima", "omnigen2")
 # Of each kind one, and those whose figures docs/models.md has; the others are of `make rollout-table`.
 KINDS = ("anima", "auk", "lingbot_video", "longcat_avatar", "ming_flash", "omnigen2", "pi0", "pi05")
 RECORDING, NODES, CALLS, TRAINING = (
-    f"flow_grpo_runtime/{name}.py" for name in ("recording", "nodes", "calls", "training")
+    f"flow_grpo_runtime/{name}.py" for name in ("recording", "values", "calls", "training")
 )
 
 LOOP = "sana_wm_loop.py"

@@ -129,3 +129,8 @@ def test_unconditional_branch_that_is_not_known(tmp_path: Path) -> None:
     before = 'none = self.encode(prompt.get("other"))\n'
     found = look(tmp_path, loop(BOTH + "v = u + scale * (c - u)", before)).fact("detail.negative.kind")
     assert (found.value, found.confidence) == (None, "unknown")
+
+
+def test_interval_of_a_renormalisation_is_not_that_of_guidance(tmp_path: Path) -> None:
+    body = BOTH + "v = u + scale * (c - u)\nif 0.25 < sigmas[i] <= 0.75:\n    v = v * (c.norm() / v.norm())"
+    assert look(tmp_path, loop(body)).fact("cfg.interval").confidence == "unknown"

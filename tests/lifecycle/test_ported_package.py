@@ -238,3 +238,16 @@ def test_update_converts_formulas_that_a_person_wrote_once_git_has_them(
     assert "common.py: what was written in it is in git, and has no reader any more" in said
     assert "to_velocity" not in (package / "common.py").read_text()
     assert not (package / "omnigen2_schedule.py").exists()
+
+
+def test_a_package_with_formulas_beside_another_is_named(
+    tree: Callable[[str], Path], scaffold_cli: Callable[..., Any]
+) -> None:
+    """It runs with the runtime that it was written with, and the one that comes with the other takes its place."""
+    package = with_formulas(tree("own"), recorded=True)
+    (twin := package.parent / "twin_flow_grpo").mkdir()
+    (twin / "common.py").write_text(FORMULAS)
+    said = " ".join(scaffold_cli("update", package).success().split())
+    assert "twin_flow_grpo has formulas, which the runtime that is written here does not read" in said
+    assert "update" in said.partition("twin_flow_grpo has formulas")[2]
+    assert "omnigen2_flow_grpo has formulas" not in said

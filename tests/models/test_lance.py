@@ -157,7 +157,7 @@ import json, math, sys
 from functools import partial
 import torch
 from verl_omni.pipelines.flow_grpo_runtime.layouts import GridSequentialLayout
-from verl_omni.pipelines.flow_grpo_runtime.rotary import sections_tables
+from verl_omni.pipelines.flow_grpo_runtime.layouts import sections_tables
 from verl_omni.pipelines.lance_flow_grpo.lance_model import LanceForTraining, LanceTrainingConfig
 
 config = LanceTrainingConfig.from_model_path(sys.argv[1])

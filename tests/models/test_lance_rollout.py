@@ -20,13 +20,13 @@ def test_every_check_passes(lance: Path) -> None:
 
 
 TRAINING, ROLLOUT = "diffusers_training_adapter.py", "vllm_omni_rollout_adapter.py"
-LAYOUTS, ROTARY = "../flow_grpo_runtime/layouts.py", "../flow_grpo_runtime/rotary.py"
+LAYOUTS = "../flow_grpo_runtime/layouts.py"
 ENGINE, VELOCITY = "rollout-engine-float32", "rollout-wide-velocity"
 MISTAKES = {
     "rows and columns exchanged": (TRAINING, '"latent_positions": grid', '"latent_positions": grid.flip(-1)', VELOCITY),
     "the image at one position": (LAYOUTS, "F.pad(grid, (1, 0))", "F.pad(0 * grid, (1, 0))", VELOCITY),
     "the last marker where the image begins": (LAYOUTS, "(side + offset for", "(offset for", VELOCITY),
-    "the axes' frequencies in turns": (ROTARY, "runs[j * len(runs) // count]", "j % 3", VELOCITY),
+    "the axes' frequencies in turns": (LAYOUTS, "runs[j * len(runs) // count]", "j % 3", VELOCITY),
     "the embedding under its second name": (ROLLOUT, '        second_name="bagel.",\n', "", ENGINE),
 }
 

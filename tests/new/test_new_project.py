@@ -138,6 +138,12 @@ def test_a_checkout_takes_the_installed_runtime_where_it_is_asked_to(
     assert "1 package" in scaffold_cli("check", tmp_path / "out").success()
 
 
+def test_the_next_step_installs_it(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
+    said = scaffold_cli(*NEW, "--out", "mine", cwd=tmp_path).success()
+    steps = "next: `pip install -e mine`, `omni-scaffold check mine`, then `omni-scaffold verify mine`"
+    assert said.splitlines()[-1] == steps
+
+
 def test_flags_that_contradict_the_place_are_refused(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
     said = scaffold_cli(*NEW, "--runtime", "beside", "--out", tmp_path / "out").refusal()
     assert "--runtime beside goes with a checkout" in said

@@ -189,3 +189,6 @@ def test_complete_rests_on_versions_that_were_run(
     readme = " ".join((tree / README).read_text(encoding="utf-8").split())
     said = f"no test has run `verify --level rollout` with this code of vllm-omni {options[1]}"
     assert ("**This integration is unproven**" in readme, said in readme) == (grade == "unproven",) * 2
+    named = re.search(r"; with vllm-omni ([^;]*) it is complete", readme)
+    assert (named is not None) == (grade == "unproven" and len(options) == 2)
+    assert named is None or "0.27.0rc1" in named[1].split(" and ")

@@ -21,6 +21,8 @@ case "$1" in
 esac
 """
 
+SMOKE = "tests/special_e2e/run_flowgrpo_bagel.sh"
+LAUNCH = "examples/flowgrpo_trainer/bagel/run_bagel_ocr_lora.sh"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -33,18 +35,20 @@ def smoke(release_trees: dict[str, Path], tmp_path: Path) -> Run:
     (tools / "python3").chmod(0o755)
 
     # The script asks whether there is a GPU by a program's name: the machine of the test does not answer that.
-    for name in ("cat", "dirname", "mkdir", "tee", "sh"):
+    for name in ("awk", "cat", "dirname", "mkdir", "tee", "sh"):
         found = shutil.which(name)
         assert found is not None
         (tools / name).symlink_to(found)
 
-    def run(log: str, *overrides: str, code: int = 0, release: str = "main", **environment: str):  # type: ignore[no-untyped-def]
+    def run(  # type: ignore[no-untyped-def]
+        log: str, *overrides: str, code: int = 0, release: str = "main", script: str = SMOKE, **environment: str
+    ):
         (tmp_path / "log").write_text(log)
         (tmp_path / "code").write_text(str(code))
         bash = shutil.which("bash")
         assert bash is not None
         return subprocess.run(
-            [bash, str(release_trees[release] / "tests/special_e2e/run_flowgrpo_bagel.sh"), *overrides],
+            [bash, str(release_trees[release] / script), *overrides],
             env={
                 "PATH": str(tools),
                 "HOME": str(tmp_path),
@@ -88,6 +92,25 @@ def test_samples_that_are_lost_fail_it_by_a_stated_rule(smoke: Run) -> None:
     assert "1 of 16 samples were lost, more than MAX_LOST_FRACTION=0" in done.stderr
     assert smoke(lost + steps("1e-4", "1e-4"), *overrides, MAX_LOST_FRACTION="0.1").returncode == 0
     assert smoke(2 * lost + steps("1e-4", "1e-4"), *overrides, MAX_LOST_FRACTION="0.1").returncode == 1
+
+
+def test_a_training_that_loses_more_than_it_may_fails_at_its_end(smoke: Run, tmp_path: Path) -> None:
+    lost = "(Worker pid=8) ERROR: Error in _run_prompt for uid=ab\nValueError: no prompt\n"
+    overrides = ("data.train_batch_size=4", "actor_rollout_ref.rollout.n=2")
+    done = smoke(lost + steps("1e-4", "1e-4"), *overrides, script=LAUNCH)
+    assert done.returncode == 1
+    assert "1 of 16 samples were lost" in done.stdout
+    assert f"more than MAX_LOST_FRACTION=0.01: see Error in _run_prompt in {tmp_path}/data/train.log" in done.stderr
+    assert smoke(lost + steps("1e-4", "1e-4"), script=LAUNCH).returncode == 0  # of 1,024
+    done = smoke(lost + steps("1e-4", "1e-4"), *overrides, script=LAUNCH, MAX_LOST_FRACTION="0.1")
+    assert done.returncode == 0, done.stderr
+    assert smoke(steps("1e-4", "1e-4"), script=LAUNCH, code=3).returncode == 3
+
+
+def test_images_of_every_step_are_kept_where_that_is_asked_for(smoke: Run, tmp_path: Path) -> None:
+    for given, wanted in (({}, "null"), ({"ROLLOUT_DATA_DIR": "/data/images"}, "/data/images")):
+        assert smoke(steps("1e-4", "1e-4"), script=LAUNCH, **given).returncode == 0
+        assert f"trainer.rollout_data_dir={wanted}" in (tmp_path / "arguments").read_text().splitlines()
 
 
 def test_the_log_is_kept(smoke: Run, tmp_path: Path) -> None:

@@ -126,9 +126,12 @@ through, nothing is left to write either:
 
 @REST@
 
-What the tape cannot carry is refused at the first request, with the statement's file and line. Where the source keeps
-another thing from the tool, such as which method predicts, the package is `partial`: each place has its reason, and
-raises `NotImplementedError` with the same words. `preset new PIPELINE` begins a preset with what no source says.
+What the tape cannot carry is refused at the first request, with the statement's file and line. What the loop's own
+text shows of it, `new` says before: a prediction that a turn keeps for later ones (carried as a constant, where its
+gradient ends), a turn that calls no denoiser, a decision by numbers of a prediction (the rollout refuses both). Where
+the source keeps another thing from the tool, such as which method predicts, the package is `partial`: each place has
+its reason, and raises `NotImplementedError` with the same words. `preset new PIPELINE` begins a preset with what no
+source says.
 """
 
 

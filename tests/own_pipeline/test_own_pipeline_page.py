@@ -51,6 +51,14 @@ def test_an_edited_pipeline_and_a_newer_release_are_followed(
     assert "num_inference_steps or 28" in (folder / page.PACKAGE / "kiln_loop.py").read_text()
 
 
+def test_what_inspect_names_next_works_for_an_own_pipeline(folder: Path, scaffold_cli: Callable[..., Any]) -> None:
+    """No checkout pins such a version, and the pipeline is found where it was named."""
+    said = scaffold_cli("inspect", page.OWN, "--vllm-omni", "0.30.0", cwd=folder).success()
+    (named,) = re.findall(r"next: `omni-scaffold ([^`]+)`", said)
+    command = named.replace("MODEL", "kiln").replace("DIR", "build/named")
+    assert "kiln_flow_grpo" in scaffold_cli(*shlex.split(command), cwd=folder).success()
+
+
 def test_a_checkpoint_in_a_layout_of_its_own_is_loaded_or_refused(
     folder: Path, scaffold_cli: Callable[..., Any]
 ) -> None:

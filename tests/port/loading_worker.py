@@ -144,7 +144,7 @@ def evaluate(module: Any, real: Any, given: dict[str, Any], call: Any) -> list[A
         return flat(call(module, real, **given))
     if module is real:
         return flat(real(**given))
-    own = next(cls for cls in type(module).__mro__ if cls.__module__.startswith(PRIVATE))
+    own = next(cls for cls in type(module).__mro__ if PRIVATE in cls.__module__)
     return flat(own.forward(module, **given))
 
 

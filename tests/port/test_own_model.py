@@ -9,8 +9,8 @@ import pytest
 
 from scaffold.port.known_branches import decided
 from scaffold.port.names import Defined
-from scaffold.port.never_given import never_given
 from scaffold.port.own_model import OwnModel, own_model
+from scaffold.port.unset_arguments import unset_arguments
 from scaffold.source.modules import ModuleGraph
 from scaffold.upstream import locate
 
@@ -180,4 +180,4 @@ def inner(self, cache=None, mask=None):
     self.layer(kept=cache, mask=mask)
     return self.inner(cache=cache)
 """
-    assert never_given(ast.parse(text)) == {"cache", "kept"}
+    assert unset_arguments(ast.parse(text)) == {"cache", "kept"}

@@ -14,7 +14,7 @@ CALLS = {"system", "popen", "startfile"}
 PREFIXES = ("exec", "spawn", "posix_spawn", "popen")
 # Code that runs without this tool beside it; the keeper turns into what `child_process` was asked to start.
 # The last runs in the environment of the engine, which does not have the tool, on images that the run wrote.
-APART = ("verify/kit/", "port/support/", "verify/child/keeper.py", "verify/train/inside/same_images.py")
+APART = ("verify/kit/", "port/support/", "verify/child/keeper.py", "verify/train/trainer_side/same_images.py")
 NO_READ = ("O_WRONLY", "O_DIRECTORY", "_NEW", "_DIRECTORY", "_WRITE", "os.devnull")
 
 

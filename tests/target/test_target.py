@@ -11,9 +11,9 @@ import tomli
 
 from scaffold.errors import ScaffoldError
 from scaffold.target import Checkout, ContractProfile, default_profile, profile_by_name, profile_for_checkout, profiles
-from scaffold.target.carried import AGENT_LOOP, REQUEST, SERVER, STRATEGY
 from scaffold.target.pin import vllm_omni_asked, vllm_omni_pin
 from scaffold.target.profile import FOLDER
+from scaffold.target.request_limits import AGENT_LOOP, REQUEST, SERVER, STRATEGY
 
 REAL = os.environ.get("VERL_OMNI_SRC")
 RELEASES = {"v0.1.0": "v0.1.0", "v0.2.0": "v0.2.0", "main": "HEAD"}

@@ -13,8 +13,8 @@ pytest.importorskip("torch")
 import torch
 
 from flow_grpo_runtime.calls import CallRecorder
-from flow_grpo_runtime.carried import read_record
 from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.records import read_record
 from flow_grpo_runtime.replay import DenoiserCalls
 from flow_grpo_runtime.values import same
 from scaffold.verify.rollout.engine_side.recipe import Recipe
@@ -69,13 +69,13 @@ class EngineUnderTest:
         for step in range(6):
             with torch.no_grad():
                 velocity = self.engine.pipeline["transformer"](latents, text, cache)
-            self.recorder.step(latents, velocity, lambda c, u: c, keep=low <= step < high)
+            self.recorder.step(latents, velocity, keep=low <= step < high)
         self.latents, self.velocity = latents, velocity
         self.content = self.recorder.finish({})
         return [SimpleNamespace(timesteps=torch.ones(high - low))]
 
     def compare(self, samples: Sequence[Any], recipe: Recipe, *, training: EngineUnderTest) -> Any:
-        replay = DenoiserCalls(CallPlan(), [read_record(self.content)], self.latents, 0, {})
+        replay = DenoiserCalls(CallPlan(), [read_record(self.content)], self.latents, 0)
         with torch.no_grad():
             found = replay.evaluate(training.module, torch.float32)
         return SimpleNamespace(log_prob=float((found - self.velocity).abs().max()))

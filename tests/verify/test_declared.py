@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli
 
 from scaffold.verify.declared import read_declared
 from scaffold.verify.package import embedded_length, open_package, registered, upstream_bases
@@ -55,7 +56,7 @@ def test_init_writes_what_the_text_says_with_its_place(quilt: Path, scaffold_cli
     assert done.code == 0
     assert 'weights = "quilt.safetensors"  # quilt.py:' in text
     assert 'depth = "?"  # 20 at quilt.py:' in text
-    assert 'prompt_embeds = ["prompt", "?"]  # read at quilt.py:' in text
+    assert 'prompt_embeds = ["?", "?"]  # read at quilt.py:' in text, "how many tokens it hands over is not seen"
     assert 'time = "?"' in text, "the package sets timesteps of its own"
     assert "[verify] image is still '?'" in scaffold_cli("verify", quilt, "--select", "forward").refusal()
 
@@ -73,6 +74,36 @@ def test_init_names_files_with_the_folders_that_they_lie_in(
     text = scaffold_cli("verify", quilt, "--init").out
     assert 'weights = "parts/quilt.safetensors"' in text
     assert '[verify.files."net/config.json"]' in text
+
+
+def test_init_nests_sizes_as_the_loader_reads_them(tmp_path: Path, scaffold_cli: Callable[..., Any]) -> None:
+    """And offers no file that is written alone."""
+    shutil.copytree(FOLDER / "nested_sizes", tmp_path / "tree", ignore=shutil.ignore_patterns("__pycache__"))
+    package = next((tmp_path / "tree" / "verl_omni" / "pipelines").iterdir())
+    declared = tomli.loads((package / "verify.toml").read_text(encoding="utf-8"))["verify"]["files"]
+    (package / "verify.toml").unlink()
+    found = tomli.loads(scaffold_cli("verify", package, "--init").out.partition("\nnext: ")[0])["verify"]["files"]
+    assert {file: {key: set(sizes) for key, sizes in table.items()} for file, table in found.items()} == {
+        file: {key: set(sizes) for key, sizes in table.items()} for file, table in declared.items()
+    }
+
+
+def test_init_offers_the_file_that_a_librarys_configuration_reads(
+    quilt: Path, edit: Callable[..., None], scaffold_cli: Callable[..., Any]
+) -> None:
+    (quilt / "verify.toml").unlink()
+    source = quilt / "quilt.py"
+    text = source.read_text(encoding="utf-8")
+    own = text[text.index("@dataclasses.dataclass\n") : text.index("def _home(")]
+    edit(source, own, "class QuiltConfig(PretrainedConfig):\n    pass\n\n\n")
+    edit(
+        source,
+        "QuiltSizes.from_model_path(model_path)",
+        'QuiltConfig.from_pretrained(model_path, subfolder="denoiser")',
+    )
+    text = scaffold_cli("verify", quilt, "--init").out
+    assert '[verify.files."denoiser/config.json"]' in text
+    assert '"?" = "?"' in text
 
 
 def test_the_pipeline_below_an_adapter_is_found_by_the_name_of_its_module(tmp_path: Path) -> None:

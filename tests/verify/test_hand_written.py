@@ -14,6 +14,10 @@ from installed import require
 from scaffold.verify import contract_level
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.package import declared_lists, model_names, open_package
+from scaffold.verify.rollout import level
+from scaffold.verify.rollout.environment import Environment
+from scaffold.verify.rollout.facts import NotEstablishedError
+from scaffold.verify.rollout.level import make_plan
 
 pytestmark = pytest.mark.upstream
 
@@ -379,6 +383,23 @@ def test_two_dtypes_in_a_sharded_unit_are_named(
     )
 
 
+def test_an_input_that_the_wrapper_casts_is_named(
+    results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
+) -> None:
+    """A timestep that the module itself turns into waves has three digits left under FSDP2 in bfloat16."""
+    package = hand_written("nested_sizes")
+    edit(package / "training.py", '"hour": torch.cat([f.sin(), f.cos()], -1)', '"hour": t')
+    edit(
+        package / "fabric.py",
+        "        x = x + self.hour(hour.to(dtype))[:, None]\n",
+        "        f = hour.float()[:, None] * torch.logspace(0, 2, 16, device=hour.device)\n"
+        "        x = x + self.hour(torch.cat([f.sin(), f.cos()], -1).to(dtype))[:, None]\n",
+    )
+    found = results(package, "fsdp2-bf16")["fsdp2-bf16"]
+    assert found.status == "fail", found
+    assert "the wrapper casts hour of Fabric.forward from float32 to bfloat16" in found.reason
+
+
 @pytest.mark.parametrize("source", ['os.environ["LOCAL_RANK"]', "p.seed"])
 def test_windows_that_do_not_follow_the_training_step_are_told_as_that(
     source: str, results: Any, hand_written: Callable[[str], Path], edit: Callable[..., None]
@@ -392,8 +413,9 @@ def test_windows_that_do_not_follow_the_training_step_are_told_as_that(
 
 
 def test_files_of_the_model_are_found_by_the_architecture_that_a_launch_script_names(
-    hand_written: Callable[[str], Path],
+    hand_written: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(level, "gather_facts", lambda *_: {})
     folder = hand_written("one_file")
     package = open_package(folder)
     assert model_names(package) == ["slab"]
@@ -403,6 +425,9 @@ def test_files_of_the_model_are_found_by_the_architecture_that_a_launch_script_n
     script.parent.with_name("other").mkdir()
     (script.parent.with_name("other") / "run.sh").write_text("ARCHITECTURE=OmniSlabForConditionalGenerationTwo\n")
     assert model_names(package) == ["slab", "slabs"]
+    builders = "build_slab_tiny_random.py and tests/special_e2e/build_slabs_tiny_random.py are missing"
+    with pytest.raises(NotEstablishedError, match=builders):
+        make_plan(package, Environment(tmp_path, "0.30.0"), None, tmp_path)
 
 
 def test_a_function_of_the_preprocessor_that_takes_other_arguments_is_a_skip(

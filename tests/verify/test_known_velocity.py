@@ -30,7 +30,6 @@ def test_the_forward_that_a_module_learned_is_not_that_of_its_stand_in() -> None
 def test_tapes_that_take_several_predictions_make_the_known_velocity() -> None:
     """The method of the calls is looked up before the module runs, as training's step does."""
     carried = {
-        "branches": [((0, 0), ((0, 1),))],
         "calls": [("dict", {})],
         "predictions": [[2]],
         "free": [None],

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from scaffold.checkpoint import TensorHeader
+from scaffold.verify.loading import run
 
 CLI = Callable[..., Any]
 PACKAGE = "verl_omni/pipelines/bagel_flow_grpo"
@@ -114,6 +115,32 @@ LENIENT = """
         module.load_state_dict(open_checkpoint(model_config.local_path), strict=False)
         module = module.to(torch_dtype)
 """
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import time; time.sleep(1000)", "loading did not end within 25 s"),
+        ("bytearray(100 << 30)", "cannot be imported: MemoryError: more than is allowed (verl_omni/pipelines/"),
+        ("import torch; torch.ones(100 << 28)", "tried to allocate 107374182400 bytes"),
+    ],
+)
+def test_an_import_that_hangs_or_asks_for_100_gigabytes_is_ended_in_a_line(
+    code: str,
+    told: str,
+    scaffold_cli: CLI,
+    released_bagel: Callable[..., Path],
+    tmp_path: Path,
+    copied: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "SECONDS", 25.0)
+    init = copied / PACKAGE / "__init__.py"
+    init.write_text(f"{init.read_text()}\n{code}\n")
+    done = scaffold_cli("remap", copied, "--checkpoint", released_bagel(tmp_path / "good"))
+    assert done.code == 2
+    assert told in done.err
+    assert done.err.count("\n") == 1
 
 
 def test_a_loader_that_looks_away_is_looked_at(

@@ -1,4 +1,4 @@
-"""Packages with a ported denoiser, as `new` renders them: `check` is clean, `verify` passes at both levels.
+"""Packages with an imported denoiser or one of diffusers, as `new` renders them: `check` and `verify` pass.
 
 Every pipeline of ``scaffold/presets/proofs`` is here or in `ELSEWHERE`, which is what lets `new` call it complete.
 """
@@ -23,7 +23,7 @@ from scaffold.verify.rollout.facts import NotEstablishedError, ported_facts
 from scaffold.verify.rollout.level import check_ids
 from scaffold.verify.rollout.pins import packaged_versions
 from scaffold.verify.run import verify
-from tests.real_rollout import OF_NFT, assert_recorded
+from tests.real_rollout import OF_NFT, OF_UPSTREAM, assert_recorded
 
 require("torch", "peft")
 
@@ -41,7 +41,7 @@ RECORDED = [(version, pipeline) for version, found in proofs().items() for pipel
 PROVEN = [entry for entry in RECORDED if entry not in ELSEWHERE]
 # One runs with every change, with words and pictures. `make rollout-table` runs all.
 FIRST = ("0.30.0", "OmniGen2Pipeline")
-ALWAYS = {("0.30.0", "OmniGen2Pipeline edit")}
+ALWAYS = {("0.30.0", "OmniGen2Pipeline edit"), ("0.30.0", "FluxPipeline")}
 # Of a later vllm-omni, `make test` renders these, and what the shared templates render.
 FIRSTS = {FIRST[1], "OmniGen2Pipeline edit"}
 RENDERED = [
@@ -51,6 +51,7 @@ RENDERED = [
 # What such a package has no part in, or no machine without GPUs can run.
 SKIPPED = {
     *OF_NFT,
+    *OF_UPSTREAM,
     "cfg-formula",
     "fsdp2-nccl",
     "gradient-paths",
@@ -75,6 +76,8 @@ SKIPPED = {
     "window-alignment",
     "window-noise",
 }
+# Where diffusers loads the denoiser, loading is VeRL-Omni's.
+OF_LOADED = {"layer-prefixes", "loading", "loading-memory", "lora-save-load", "signatures"}
 
 
 @pytest.fixture(scope="session")
@@ -108,11 +111,14 @@ def of(checks: tuple[CheckResult, ...]) -> dict[str, CheckResult]:
 )
 def test_both_levels_pass(folder_of: Callable[..., Path], version: str, pipeline: str) -> None:
     skip_without_environment(version)
-    checks = verify(folder_of(version, pipeline), level="rollout").checks
+    folder = folder_of(version, pipeline)
+    loaded = 'form = "diffusers"' in (folder / "scaffold.lock.toml").read_text(encoding="utf-8")
+    checks = verify(folder, level="rollout").checks
     found = of(checks)
     assert set(found) == {*[entry.id for entry in catalogue()], *check_ids()}
     one_by_one = {name for name in found if name.startswith("rollout-together-")}
-    allowed = {name: ("pass", "skip") if name in SKIPPED | one_by_one else ("pass",) for name in found}
+    skipped = SKIPPED | one_by_one | (OF_LOADED if loaded else set())
+    allowed = {name: ("pass", "skip") if name in skipped else ("pass",) for name in found}
     wrong = {n: f"{c.status} {c.value} {c.reason}" for n, c in found.items() if c.status not in allowed[n]}
     assert wrong == {}
     # What the contract level leaves to the real loop has been seen there.

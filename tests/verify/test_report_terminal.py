@@ -13,7 +13,7 @@ from rich.console import Console
 
 from scaffold.verify.report.html import html_report
 from scaffold.verify.report.markdown import markdown_report
-from scaffold.verify.report.terminal import print_report
+from scaffold.verify.report.terminal import print_failures, print_report
 from scaffold.verify.result import TRUST, VerifyReport
 
 
@@ -144,3 +144,8 @@ def test_the_first_lines_say_whose_word_the_results_of_each_level_are(render: Ca
     text = " ".join(render(bare).split()).replace("&#39;", "'")
     assert TRUST["train"] in text
     assert TRUST["contract"] not in text
+
+
+def test_a_quiet_run_says_whose_word_it_is_too(capsys: pytest.CaptureFixture[str]) -> None:
+    print_failures(all_statuses())
+    assert "evidence about an honest package" in capsys.readouterr().out

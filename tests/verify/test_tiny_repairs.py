@@ -304,6 +304,28 @@ def test_only_the_encoder_whose_states_were_asked_for_gets_more_layers(tmp_path:
     assert found.layers == {tmp_path / "audio_encoder": 24}
 
 
+def test_an_encoder_gets_as_many_layers_as_states_are_taken_of_it(tmp_path: Path) -> None:
+    class Encoder(torch.nn.Module):
+        base_model_prefix = "model"
+        config = SimpleNamespace(output_hidden_states=True)
+
+        def forward(self) -> Any:
+            return SimpleNamespace(hidden_states=tuple(torch.zeros(1) for _ in range(3)))
+
+    found = Components(tmp_path, [], {}, torch.float32)
+    folder, model = tmp_path / "text_encoder", Encoder()
+    folder.mkdir()
+    found.written[folder] = "encoder"
+    note_states(model, partial(found.asked.add, folder))
+    states = model().hidden_states
+    assert (len(states[1:]), len(states[-1])) == (2, 1)
+    with pytest.raises(IndexError) as error:
+        states[9]
+    assert found.fit(error.value)
+    assert found.layers == {folder: 9}
+    assert not folder.exists()
+
+
 def test_convolutions_in_half_precision_round_once() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv3d(8, 8, 3, padding=1), torch.nn.ReLU()).bfloat16()
@@ -431,3 +453,24 @@ def test_in_files_of_all_parts_the_denoisers_names_say_whose_they_are(
     with safe_open(place / "diffusion_pytorch_model.safetensors", framework="pt") as file:
         assert set(file.keys()) == {f"{start}body.weight", f"{start}body.bias"}
     assert found.shared is bool(start)
+
+
+def test_two_encoders_of_different_width_are_named_with_their_keys(tmp_path: Path) -> None:
+    """Both are made in one width; where each asks for its own, the one that was left is asked for again."""
+    found = Components(tmp_path, [], {}, torch.float32)
+    first = found.scale.hidden
+
+    def asks(width: int) -> RuntimeError:
+        for folder, key in (("text_encoder", "hidden_size"), ("text_encoder_2", "d_model")):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / "config.json").write_text(json.dumps({key: found.scale.hidden}))
+            found.written[tmp_path / folder] = "encoder"
+        return RuntimeError(f"mat1 and mat2 shapes cannot be multiplied (7x{found.scale.hidden} and {width}x16)")
+
+    assert found.fit(asks(first + 16))
+    assert found.fit(asks(first + 48))
+    with pytest.raises(NotGrownError) as caught:
+        found.fit(asks(first + 16))
+    assert f"are to be {first + 16} and {first + 48} wide" in str(caught.value)
+    assert "set hidden_size in [verify.components.text_encoder] and d_model in [verify.components." in str(caught.value)
+    assert "text_encoder_2] of scaffold.toml" in str(caught.value)

@@ -55,6 +55,27 @@ def test_lists_follow_the_layers() -> None:
     assert found["id2label"] == {0: "a", 1: "b"}
 
 
+def test_more_layers_than_the_model_has_are_of_its_kinds() -> None:
+    found = shrunk(
+        {"num_hidden_layers": 2, "layer_types": ["sliding", "full"]}, Scale(hidden=32, heads=4, head=8, layers=5)
+    )
+    assert found["layer_types"] == ["sliding", "full", "sliding", "full", "sliding"]
+
+
+def test_a_class_of_diffusers_keeps_channels_and_what_is_as_wide_as_its_blocks() -> None:
+    pytest.importorskip("diffusers")
+    from scaffold.verify.rollout.engine_side.tiny.diffusers_denoiser import small_settings
+
+    stated = {"num_attention_heads": 20, "attention_head_dim": 112, "cross_attention_dim": 2240}
+    found = small_settings({**stated, "in_channels": 128, "vace_in_channels": 96, "caption_channels": 2304})
+    assert found["cross_attention_dim"] == found["num_attention_heads"] * found["attention_head_dim"]
+    assert [found[name] for name in ("in_channels", "vace_in_channels", "caption_channels")] == [
+        128,
+        96,
+        ENCODER.hidden,
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "small"),
     [

@@ -21,6 +21,7 @@ from scaffold.verify.rollout.engine_side.tiny import text
         ("from transformers import CLIPTextModelWithProjection, T5EncoderModel", False),
         ("self.text_encoder = Qwen2_5_VLForConditionalGeneration.from_pretrained(model)", True),
         ("from transformers import T5EncoderModel, Qwen3Model", True),
+        ("from transformers import T5EncoderModel, Qwen2_5_VLTextModel", True),
         ("from transformers import AutoModel", True),
     ],
 )

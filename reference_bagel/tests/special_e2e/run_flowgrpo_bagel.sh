@@ -8,8 +8,8 @@
 # MICRO_BATCH, LOG, MAX_LOST_FRACTION, LOGPROB_LIMIT. Arguments are handed on as overrides and win over everything below.
 #
 # The test fails where the trainer does, where a rollout worker logged an error (a push of weights that fails ends
-# nothing by itself), where more than MAX_LOST_FRACTION of the samples were lost, each with its group and in silence, because
-# a request or its reward failed, and where log-probs of rollout and training differ by more than LOGPROB_LIMIT.
+# nothing by itself), where more than MAX_LOST_FRACTION of the samples were lost, which ends nothing either, because a request
+# or its reward failed, and where log-probs of rollout and training differ by more than LOGPROB_LIMIT.
 set -xeuo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

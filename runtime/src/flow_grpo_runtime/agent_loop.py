@@ -1,4 +1,4 @@
-"""Agent loops whose requests bring, beside their text, what the row of the data names.
+"""Agent loops that send, beside the text, what the row of the data names.
 
 A launch script names the package's loop in ``agent.agent_loop_config_path``.
 """
@@ -79,7 +79,7 @@ class StagedAgentLoop(DiffusionSingleTurnAgentLoop):  # type: ignore[misc]
 
 
 class RefusingAgentLoop(DiffusionSingleTurnAgentLoop):  # type: ignore[misc]
-    """Sends nothing: VeRL-Omni does not carry what a request needs, or its results.
+    """Refuses every request, because VeRL-Omni does not carry what it needs, or its result.
 
     A server that sees no images in a result takes the request for an aborted one, and asks again without end.
 
@@ -113,8 +113,8 @@ class _ServerWithMedia:
 def inputs_of(extra_info: Mapping[str, Any]) -> dict[str, Any]:
     """What a row names; ``inputs`` is a JSON object."""
     inputs = extra_info.get("inputs") or {}
-    found: dict[str, Any] = json.loads(inputs) if isinstance(inputs, str) else inputs
-    return found
+    parsed: dict[str, Any] = json.loads(inputs) if isinstance(inputs, str) else inputs
+    return parsed
 
 
 def values_of(inputs: Mapping[str, Any], needed: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What goes before a rollout adapter for algorithms whose rollout is another than FlowGRPO's."""
+"""Mixins of rollout adapters for algorithms whose rollout differs from FlowGRPO's."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SEEDS = 2**31
 
 
 class SharedStart(_Adapter):
-    """DanceGRPO: in a training step all images of a prompt begin with one noise, and differ by that of their steps."""
+    """DanceGRPO: in a training step all images of a prompt start from one noise; that of the steps differs."""
 
     def _steps(self, params: Any, extra_args: dict[str, Any], prompt: Any) -> dict[str, Any]:
         asked = super()._steps(params, extra_args, prompt)
         if asked["noise_level"] > 0.0:
-            # The request's own seed, of which the first noise was drawn, is now that of the steps.
+            # The request's own seed now draws the noise of the steps, and no longer the initial noise.
             own = int(torch.randint(_SEEDS, (1,))) if params.seed is None else int(params.seed)
             asked["generator"] = torch.Generator().manual_seed(own)
             params.seed, params.generator = seed_of(prompt, extra_args.get("global_steps")), None
@@ -36,23 +36,23 @@ class CleanLatents(_Adapter):
         asked = super()._steps(params, extra_args, prompt)
         if asked["noise_level"] > 0.0:
             raise ValueError("DiffusionNFT samples without noise: set actor_rollout_ref.rollout.algo.noise_level=0.0")
-        # A validation asks for no log-probs, and is trained on by nobody.
+        # Validation asks for no log-probs: nothing of it is recorded.
         asked["plain"], asked["record_log_probs"] = asked["record_log_probs"], False
         return asked
 
-    def _result(self, output: Any, trajectory: Any, carried: dict[str, Any]) -> Any:
+    def _result(self, output: Any, trajectory: Any, columns: dict[str, Any]) -> Any:
         latents, levels, _ = trajectory
         if latents is not None:
-            # VeRL-Omni's engine looks for embeddings of a prompt, which recorded calls have in them.
+            # VeRL-Omni's engine requires prompt embeddings; the recorded calls contain the real ones.
             empty = torch.zeros(1, 1, 1)
-            carried = {
-                **carried,
+            columns = {
+                **columns,
                 "latents_clean": latents[:, -1],
                 "train_timesteps": levels * 1000.0,
                 "prompt_embeds": empty,
                 "prompt_embeds_mask": torch.ones(1, 1, dtype=torch.long),
             }
-        return super()._result(output, (None, None, None), carried)
+        return super()._result(output, (None, None, None), columns)
 
 
 def seed_of(prompt: Any, training_step: int | None) -> int:

@@ -14,18 +14,16 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import permutations
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from .carried import write_record
 from .model import CallPlan
-from .nodes import kept, merged
+from .records import write_record
 from .tape import Tape, where
-from .tape_play import HALF, Leaf, TapeError, play, require_gradients, sources
-from .values import Table, copied, equal, keys_of, parts_of, place_of, rows_of, same, tensors_of
+from .tape_play import HALF, Leaf, Taped, TapeError, require_gradients, sources
+from .values import Table, copied, equal, kept, keys_of, merged, parts_of, place_of, rows_of, same, start_of, tensors_of
 
 logger = logging.getLogger(__name__)
 
@@ -40,67 +38,15 @@ _Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Step:
-    """Calls between two steps, how many predictions each made, and which is which: ``(call, row)``.
+    """Calls between two steps, how many predictions each made, and what the pipeline made of these.
 
     ``free`` elements of the latents take part in the step; None where all do.
     """
 
     calls: list[dict[str, Any]]
     predictions: list[int]
-    conditional: _Place
-    unconditional: tuple[_Place, ...] | None
     free: torch.Tensor | None
-    taped: Taped | None = None
-
-
-@dataclass(frozen=True)
-class Taped:
-    """What a pipeline made of the predictions of one step.
-
-    Attributes:
-        program, constants: see ``tape_play``.
-        leaves: of each prediction, by call and leaf: its shape, and which rows ``[first, end)`` of the call it is.
-        sign: of the velocity in what the pipeline steps with.
-    """
-
-    program: Mapping[str, Any]
-    constants: Sequence[Any]
-    leaves: Mapping[Leaf, tuple[tuple[int, ...], int, int]]
-    sign: int
-
-    @property
-    def places(self) -> list[_Place]:
-        """The predictions that it takes, as call and row."""
-        return [(call, row) for (call, _), (_, first, end) in self.leaves.items() for row in range(first, end)]
-
-    def assembled(self, rows: Mapping[_Place, torch.Tensor]) -> dict[Leaf, torch.Tensor]:
-        """Predictions as the denoiser returned them, of rows ``(1, …)`` in the shape of the latents.
-
-        What a denoiser returns in front of the latents' part is 0.
-        """
-        found = {}
-        for (call, leaf), (shape, first, end) in self.leaves.items():
-            whole = torch.cat([rows[call, row] for row in range(first, end)])
-            if whole.numel() != torch.Size(shape).numel():
-                wide = list(shape)
-                dim = next(i for i in range(1, len(shape)) if whole.shape[i] != shape[i])
-                wide[dim] = shape[dim] - whole.shape[dim]
-                whole = torch.cat([whole.new_zeros(wide), whole], dim=dim)
-            found[call, leaf] = whole.reshape(shape)
-        return found
-
-    def velocity(self, rows: Mapping[_Place, torch.Tensor], latents: torch.Tensor) -> torch.Tensor:
-        """The velocity ``(1, …)`` float32 that the pipeline makes of predictions, in the shape of ``latents``."""
-        made = self.sign * play(self.program, self.constants, self.assembled(rows), latents).float()
-        return made.reshape(latents.shape)
-
-    @classmethod
-    def read(cls, carried: Mapping[str, Any], step: int) -> Taped:
-        """The tape of a step of a record."""
-        number, constants = carried["tapes"][step]
-        frame = carried["programs"][number]
-        leaves = {(call, leaf): (tuple(shape), first, end) for (call, leaf), (shape, first, end) in frame["leaves"]}
-        return cls(frame["program"], constants, leaves, frame["sign"])
+    taped: Taped
 
 
 @dataclass
@@ -118,12 +64,11 @@ class CallRecorder:
 
     Args:
         plan: how the pipeline calls it.
-        tape: records what is made of the predictions; None where the package has formulas of it.
     """
 
-    def __init__(self, plan: CallPlan, tape: Tape | None = None) -> None:
+    def __init__(self, plan: CallPlan) -> None:
         self.plan = plan
-        self.tape = tape
+        self.tape = Tape()
         self._proven: set[str] = set()  # programs whose gradients were seen
         self._told: list[str] = []  # what was logged of state that is kept over steps
         self._active = False
@@ -210,24 +155,20 @@ class CallRecorder:
 
     def pause(self) -> None:
         """Follow no prediction: the denoiser runs, or the step is taken."""
-        if self.tape is not None:
-            self.tape.pause()
+        self.tape.pause()
 
     def between(self) -> None:
         """Follow what the pipeline keeps of the predictions of this step for later ones."""
-        if self.tape is not None and self._active:
+        if self._active:
             self.tape.follow_on()
 
     def close(self) -> None:
         """Forget an unfinished trajectory; raises nothing."""
         self._active = False
-        if self.tape is not None:
-            self.tape.close()
+        self.tape.close()
 
     def _follow(self, output: Any) -> None:
         """Watch what the pipeline makes of a prediction."""
-        if self.tape is None:
-            return
         for tensor in tensors_of(output if isinstance(output, torch.Tensor | Mapping | list | tuple) else vars(output)):
             self.tape.refuse(tensor, "the pipeline steps with what its denoiser returns beside the prediction")
         parts, call = parts_of(output, self.plan.output), len(self._calls) - 1
@@ -290,14 +231,12 @@ class CallRecorder:
     def _forget(self) -> None:
         self._calls, self._steps, self._step = [], [], 0
         self._changed, self._made, self._names = {}, {}, set()
-        if self.tape is not None:
-            self.tape.close()
+        self.tape.close()
 
     def step(
         self,
         latents: torch.Tensor,
         given: torch.Tensor,
-        guide: Callable[..., torch.Tensor] | None = None,
         *,
         keep: bool,
         free: torch.Tensor | None = None,
@@ -309,11 +248,9 @@ class CallRecorder:
         Args:
             latents: ``(1, …)`` float32 latents at which the denoiser was called.
             given: velocity that the pipeline takes the step with, shape of ``latents``.
-            guide: what training makes of the conditional and the unconditional prediction (or None) of this step; of
-                ``(N, 1, …)`` others where the plan knows of several.
             keep: whether the step belongs to the trajectory.
             free: True for elements of the latents that take part in the step; None where all do.
-            target: the tensor that the pipeline takes the step with, itself; for the tape.
+            target: the tensor that the pipeline takes the step with, itself; ``given`` where it is that.
             sign: of ``given`` in it.
 
         Returns:
@@ -321,7 +258,7 @@ class CallRecorder:
             pipeline combines them in its own dtype; ``given`` where nothing is recorded.
 
         Raises:
-            RuntimeError: the pipeline's velocity is not what training would compute from the same predictions.
+            RuntimeError: the denoiser was not called, or not as often as in the first step.
             TapeError: it is made of them in a way that training cannot follow.
         """
         self.pause()
@@ -330,8 +267,7 @@ class CallRecorder:
         if self._active and self._step == 1:
             self._firsts = [values for values, _ in calls]
         if not self._active or not keep:
-            if self.tape is not None:
-                self.tape.clear()
+            self.tape.clear()
             return given
         if not calls:
             raise RuntimeError(
@@ -343,20 +279,16 @@ class CallRecorder:
                 counts = f"{len(self._firsts)} calls in its first step and {len(calls)} in a later one"
                 raise RuntimeError(f"the pipeline made {counts}")
             calls = [(_as_first(first, values), out) for first, (values, out) in zip(self._firsts, calls, strict=True)]
-        made = [rows_of(output, latents, None if self.tape is not None else self.plan.output) for _, output in calls]
-        rows = {(i, j): row for i, found in enumerate(made) for j, row in enumerate(found)}
-        taped: Taped | None = None
-        unconditional: tuple[_Place, ...] | None
-        if self.tape is not None:
-            assert target is not None
-            taped = self._cut(self.tape, [output for _, output in calls], latents, target, sign)
-            velocity = self._proved(taped, self.tape.half, rows, latents, given)
-            self.tape.clear()
-            (conditional, *rest), unconditional = taped.places, None
-            unconditional = tuple(rest) or None
-        else:
-            assert guide is not None
-            conditional, unconditional, velocity = self._branches(rows, given, guide)
+        outputs = [output for _, output in calls]
+        taped = self._cut(outputs, latents, given if target is None else target, sign)
+        try:
+            made, velocity = self._proved(taped, outputs, latents, given)
+        except TapeError:
+            if not any(start_of(part, latents) for output in outputs for part in output):
+                raise
+            taped = replace(taped, front=True)
+            made, velocity = self._proved(taped, outputs, latents, given)
+        self.tape.clear()
         seen = self._steps[-1].calls if self._steps else []
         arguments: list[dict[str, Any]] = []
         for index, (values, _) in enumerate(calls):
@@ -366,14 +298,14 @@ class CallRecorder:
             arguments.append({**own, **tables})
         if free is not None and self._steps and (last := self._steps[-1].free) is not None and equal(last, free):
             free = last
-        self._steps.append(_Step(arguments, list(map(len, made)), conditional, unconditional, free, taped))
+        self._steps.append(_Step(arguments, list(map(len, made)), free, taped))
         return velocity
 
     def _cut(
-        self, tape: Tape, outputs: Sequence[list[torch.Tensor]], latents: torch.Tensor, target: torch.Tensor, sign: int
+        self, outputs: Sequence[list[torch.Tensor]], latents: torch.Tensor, target: torch.Tensor, sign: int
     ) -> Taped:
         """The tape of this step; a constant that is its latents stays behind, for the trajectory has them."""
-        program, constants = tape.cut(target)
+        program, constants = self.tape.cut(target)
         leaves: dict[Leaf, tuple[tuple[int, ...], int, int]] = {}
         for call, output in enumerate(outputs):
             first = 0
@@ -385,20 +317,22 @@ class CallRecorder:
             raise TapeError("the pipeline takes its step with what no prediction is part of")
         constants = [_constant(constant, latents) for constant in constants]
         large = [c for c in constants if isinstance(c, torch.Tensor) and c.numel() == latents.numel() > 1]
-        if tape.blind and large and not program["earlier"]:
-            tape.say("numbers as many as the latents take part, which may be of steps before")
+        if self.tape.blind and large and not program["earlier"]:
+            self.tape.say("numbers as many as the latents take part, which may be of steps before")
         return Taped(program, constants, {place: leaves[place] for place in taken}, sign)
 
     def _proved(
-        self, taped: Taped, half: bool, rows: Mapping[_Place, torch.Tensor], latents: torch.Tensor, given: torch.Tensor
-    ) -> torch.Tensor:
-        """The velocity that the tape makes of the rollout's own predictions, which must be the pipeline's.
+        self, taped: Taped, outputs: Sequence[list[torch.Tensor]], latents: torch.Tensor, given: torch.Tensor
+    ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
+        """Rows of the rollout's own predictions, and the velocity that the tape makes of them: it is the pipeline's.
 
         Bit for bit, but where the pipeline computes in half precision: training does so in float32.
         """
+        made_rows = [rows_of(output, latents, front=taped.front) for output in outputs]
+        rows = {(i, j): row for i, found in enumerate(made_rows) for j, row in enumerate(found)}
         own = {place: rows[place] for place in taped.places}
         made, given = taped.velocity(own, latents), given.float().reshape(latents.shape)
-        half = half or any(row.dtype in HALF for row in own.values())
+        half = self.tape.half or any(row.dtype in HALF for row in own.values())
         apart = float((made - given).norm()) / float(given.norm().clamp_min(1e-12))
         if not (torch.equal(made, given) or (half and apart <= HALF_LIMIT)):
             raise TapeError(
@@ -408,47 +342,19 @@ class CallRecorder:
         if (text := repr(taped.program)) not in self._proven:
             require_gradients(taped.program, taped.constants, taped.assembled(own), latents)
             self._proven.add(text)
-        return made
-
-    def _branches(
-        self, rows: Mapping[_Place, torch.Tensor], given: torch.Tensor, guide: Callable[..., torch.Tensor]
-    ) -> tuple[_Place, tuple[_Place, ...] | None, torch.Tensor]:
-        """Find the predictions of which training makes the velocity that the pipeline takes its step with, and it."""
-        fewest, most = self.plan.others
-        ways: list[tuple[_Place, tuple[_Place, ...] | None]] = []
-        if len(rows) == 1:
-            ways = [(next(iter(rows)), None)]
-        elif fewest + 1 <= len(rows) <= most + 1:
-            ways = [(way[0], way[1:]) for way in permutations(rows)]
-        half = any(row.dtype in (torch.float16, torch.bfloat16) for row in rows.values())
-        limit = (2e-2 if half else 1e-4) * float(given.float().norm().clamp_min(1e-12))
-        found = []
-        for a, others in ways:
-            unconditional = None if others is None else torch.stack([rows[place].float() for place in others])
-            if unconditional is not None and most == 1:
-                unconditional = unconditional[0]
-            velocity = guide(rows[a].float(), unconditional)
-            found.append((float((velocity - given.float()).norm()), a, others, velocity))
-        found.sort(key=lambda entry: entry[0])
-        if not found or not found[0][0] <= limit:
-            raise RuntimeError(
-                f"the pipeline called its denoiser for {len(rows)} predictions and takes its step with a velocity that"
-                " guide() does not make of them: guidance, its scale or the sign of the velocity differ from training's"
-            )
-        return found[0][1:]
+        return made_rows, made
 
     def finish(self, guidance: Mapping[str, Any], levels: torch.Tensor | None = None) -> torch.Tensor | None:
         """Return the recorded calls and their guidance.
 
         Args:
             guidance: settings that the request was guided with.
-            levels: ``(S + 1,)`` noise levels of all steps, where a tape recorded them.
+            levels: ``(S + 1,)`` noise levels of all steps.
 
         Returns:
             ``(N,)`` uint8 on the CPU, see ``carried``; None where nothing was recorded.
         """
-        steps, active, names = self._steps, self._active, sorted(self._names)
-        state = list(self.tape.state) if self.tape is not None else []
+        steps, active, names, state = self._steps, self._active, sorted(self._names), list(self.tape.state)
         self._active = False
         self._forget()
         if not active or not steps:
@@ -465,14 +371,13 @@ class CallRecorder:
             {
                 "calls": nodes,
                 "predictions": [step.predictions for step in steps],
-                "branches": [(step.conditional, step.unconditional) for step in steps],
                 "dtype": self._dtype,
                 "autocast": self._autocast,
                 "changed": names,
                 "guidance": dict(guidance),
                 "free": [step.free for step in steps],
                 "state": state,
-                **_written([step.taped for step in steps if step.taped is not None], levels),
+                **_written([step.taped for step in steps], levels),
             }
         )
 
@@ -484,6 +389,7 @@ def _written(steps: Sequence[Taped], levels: torch.Tensor | None) -> dict[str, A
     held: list[torch.Tensor] = []
     for taped in steps:
         frame = {"program": taped.program, "leaves": list(taped.leaves.items()), "sign": taped.sign}
+        frame |= {"front": True} if taped.front else {}
         if frame not in programs:
             programs.append(frame)
         constants = []
@@ -494,7 +400,7 @@ def _written(steps: Sequence[Taped], levels: torch.Tensor | None) -> dict[str, A
                 value = value if again is None else again
             constants.append(value)
         tapes.append((programs.index(frame), constants))
-    return {"programs": programs, "tapes": tapes, "levels": levels} if tapes else {}
+    return {"programs": programs, "tapes": tapes, "levels": levels}
 
 
 def _constant(value: Any, latents: torch.Tensor) -> Any:

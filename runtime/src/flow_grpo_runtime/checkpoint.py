@@ -89,7 +89,7 @@ class Checkpoint:
         state: tensors by name, mapped from the files; emptied once the module has them.
         keys: file and key of each, for those that the checkpoint has as they are.
         texts: the checkpoint's configuration files by path.
-        given: the tensor that is being placed, its file and its key.
+        loading: the tensor that is being placed, its file and its key.
         rest: tensors of other components in the same files, still mapped.
         cut: file, key and the key's rows of each tensor that is rows of one in the files, as first row and number.
         heights: how many rows those in the files have.
@@ -98,13 +98,13 @@ class Checkpoint:
     state: dict[str, Tensor] = field(default_factory=dict)
     keys: dict[str, tuple[str, str]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
-    given: tuple[Tensor | None, str, str] = (None, "", "")
+    loading: tuple[Tensor | None, str, str] = (None, "", "")
     rest: dict[tuple[str, str], Tensor] = field(default_factory=dict)
     cut: dict[str, tuple[str, str, list[tuple[int, int]]]] = field(default_factory=dict)
     heights: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def tie(self, module: nn.Module) -> None:
-        """Give parameters and buffers that are one under several names their one tensor."""
+        """Give all names of a shared parameter or buffer the same tensor."""
         first: dict[int, str] = {}
         for name, parameter in module.named_parameters(remove_duplicate=False):
             owner = first.setdefault(id(parameter), name)
@@ -139,35 +139,35 @@ def read_checkpoint(
     from .slots import place
 
     folder = checkpoint_folder(model_path)
-    found = Checkpoint(texts=released_texts(folder, every=source.file))
+    checkpoint = Checkpoint(texts=released_texts(folder, every=source.file))
     read = config.read
     if source.handed:
         # A tensor that the pipeline changed on its way has no key.
         where = [read.get(id(tensor), (None, "", "")) for _, tensor in sources]
         weights = ((name, tensor, path, key) for (name, tensor), (_, path, key) in zip(sources, where, strict=True))
-        place(module, weights, found, source)
+        place(module, weights, checkpoint, source)
     elif isinstance(sources, dict):
-        found.state = sources
+        checkpoint.state = sources
         if read:
-            found.keys = {name: read[id(tensor)][1:] for name, tensor in sources.items() if id(tensor) in read}
+            checkpoint.keys = {name: read[id(tensor)][1:] for name, tensor in sources.items() if id(tensor) in read}
         else:
-            found.keys = _keys_of(sources, folder)
+            checkpoint.keys = _keys_of(sources, folder)
     else:
-        place(module, _weights(folder, sources, source.prefix), found, source)
-    used = set(found.keys.values())
-    found.rest = {(path, key): tensor for tensor, path, key in read.values() if (path, key) not in used}
+        place(module, _weights(folder, sources, source.prefix), checkpoint, source)
+    used = set(checkpoint.keys.values())
+    checkpoint.rest = {(path, key): tensor for tensor, path, key in read.values() if (path, key) not in used}
     expected = module.state_dict()
     problems = {
-        "missing": sorted(name for name, _ in module.named_parameters() if name not in found.state),
-        "unexpected": sorted(found.state.keys() - expected.keys()),
+        "missing": sorted(name for name, _ in module.named_parameters() if name not in checkpoint.state),
+        "unexpected": sorted(checkpoint.state.keys() - expected.keys()),
         "mis-shaped": sorted(
-            n for n in found.state.keys() & expected.keys() if found.state[n].shape != expected[n].shape
+            n for n in checkpoint.state.keys() & expected.keys() if checkpoint.state[n].shape != expected[n].shape
         ),
     }
     said = [f"{len(names)} {kind}: {', '.join(names[:10])}" for kind, names in problems.items() if names]
     if said:
         raise ValueError(f"{folder} does not fit {type(module).__name__}; " + "; ".join(said))
-    return found
+    return checkpoint
 
 
 def write_weights(folder: str, tensors: Iterable[tuple[str, Tensor]], checkpoint: Checkpoint) -> None:
@@ -189,11 +189,11 @@ def write_weights(folder: str, tensors: Iterable[tuple[str, Tensor]], checkpoint
         if name in checkpoint.cut:
             path, key, runs = checkpoint.cut[name]
             height = checkpoint.heights[path, key]
-            whole = files.setdefault(path, {}).setdefault(key, tensor.new_empty(height, *tensor.shape[1:]))
+            full = files.setdefault(path, {}).setdefault(key, tensor.new_empty(height, *tensor.shape[1:]))
             for (first, count), rows in zip(
                 runs, torch.split(tensor.detach(), [count for _, count in runs]), strict=True
             ):
-                whole[first : first + count] = rows
+                full[first : first + count] = rows
                 written[path, key] += count
             continue
         if name not in checkpoint.keys:
@@ -213,15 +213,15 @@ def write_weights(folder: str, tensors: Iterable[tuple[str, Tensor]], checkpoint
 
 def pieces_of(checkpoint: Checkpoint) -> dict[tuple[str, str], list[Piece]]:
     """Which parameters, and which of their rows, each tensor of a checkpoint is made of, by its file and key."""
-    found: dict[tuple[str, str], list[Piece]] = {}
+    pieces: dict[tuple[str, str], list[Piece]] = {}
     for name, place in checkpoint.keys.items():
-        found.setdefault(place, []).append(Piece(name))
+        pieces.setdefault(place, []).append(Piece(name))
     for name, (path, key, runs) in checkpoint.cut.items():
         start = 0
         for first, count in runs:
-            found.setdefault((path, key), []).append(Piece(name, 0, start, count, first))
+            pieces.setdefault((path, key), []).append(Piece(name, 0, start, count, first))
             start += count
-    return found
+    return pieces
 
 
 def _weights(folder: str, sources: Iterable[Any], prefix: str) -> Iterator[tuple[str, Tensor, str, str]]:
@@ -265,16 +265,16 @@ def _weight_files(folder: str, subfolder: str | None, patterns: list[str] | None
 
 def _keys_of(state: dict[str, Tensor], folder: str) -> dict[str, tuple[str, str]]:
     """File and key of tensors that the pipeline's own code read: the names' endings say which, the values prove it."""
-    found: dict[str, tuple[str, str]] = {}
+    keys: dict[str, tuple[str, str]] = {}
     for path in sorted(name for name in os.listdir(folder) if name.endswith(".safetensors")):
         with safe_open(os.path.join(folder, path), framework="pt", device="cpu") as file:
             for key in file.keys():
                 parts = key.split(".")
                 for name in (".".join(parts[start:]) for start in range(len(parts))):
-                    if name not in state or name in found:
+                    if name not in state or name in keys:
                         continue
                     tensor = file.get_tensor(key)
                     if tensor.shape == state[name].shape and torch.equal(tensor.to(state[name].dtype), state[name]):
-                        found[name] = (path, key)
+                        keys[name] = (path, key)
                         break
-    return found
+    return keys

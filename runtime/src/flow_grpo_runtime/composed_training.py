@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
+from .encoded import IDS, MASK
 from .stepped_training import LogProbs, SteppedTraining
 
 
@@ -66,6 +68,31 @@ class ComposedTraining(SteppedTraining):
                 image_free = module(**{**model_inputs, "reference": None})[0].float()
             velocity = rule.combine(velocity, unconditional, sigma, guidance, image_free)
         return velocity
+
+
+def encoded_prompts(
+    micro_batch: Mapping[str, torch.Tensor], latents: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The prompts that the rollout encoded, without what stands behind the longest of them.
+
+    Args:
+        micro_batch: has the columns that :meth:`PromptRecorder.finish` made.
+        latents: ``(B, …)`` trajectories of these prompts.
+
+    Returns:
+        Ids ``(B, L)`` int64, padded on the right, and a mask ``(B, L)`` that is true at real tokens, or None where
+        all prompts have one length.
+
+    Raises:
+        KeyError: the micro-batch has not these columns.
+        ValueError: there is not one prompt for each trajectory.
+    """
+    ids, mask = micro_batch[IDS].to(latents.device), micro_batch[MASK].to(latents.device)
+    if len(ids) != len(latents):
+        raise ValueError(f"{IDS} holds {len(ids)} prompts for {len(latents)} trajectories")
+    lengths = mask.sum(dim=1).tolist()
+    longest = int(max(lengths))
+    return ids[:, :longest].long(), None if min(lengths) == longest else mask[:, :longest].bool()
 
 
 def latent_grid(config: Any, model_config: Any, latents: torch.Tensor, most: int | None = None) -> torch.Tensor:

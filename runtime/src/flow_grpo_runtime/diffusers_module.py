@@ -22,7 +22,7 @@ from .engine_weights import local_checkpoint, sent_name
 from .fused import plain_name
 from .layers import ExactArguments
 from .lora_updates import LoraFold
-from .replay import DenoiserCalls
+from .replay import DenoiserCalls, each_alone
 from .rollout import RecordedRollout
 from .training import RecordedTraining
 
@@ -45,9 +45,9 @@ class DiffusersTraining(RecordedTraining):
 
     @classmethod
     def adopt(cls, module: torch.nn.Module) -> None:
-        """Let the module take recorded calls, which diffusers' class does not know, and its layers what they are given.
+        """Make ``forward`` accept recorded calls, and keep the dtype of its layers' arguments.
 
-        FSDP2 would round what they are given: tables of positions and modulation, which the rollout keeps as they are.
+        FSDP2 would round those: tables of positions and modulation, which the rollout keeps as they are.
         """
         take_calls(module, cls.common.CALLS.left_out)
         ExactArguments.of(module, getattr(module, "_no_split_modules", None) or ())
@@ -72,18 +72,18 @@ def _forward(self: Any, *args: Any, calls: DenoiserCalls | None = None, **inputs
     own = type(self).forward
     if calls is None:
         return own(self, *args, **inputs)
-    taken = inspect.signature(own).parameters
-    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    accepted = inspect.signature(own).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
 
-    def predict(**given: Any) -> Any:
-        strange = [] if open_ended else [name for name in given if name not in taken]
-        lost = [name for name in strange if given[name] is not None and name not in self._left_out]
-        if lost:
+    def predict(**arguments: Any) -> Any:
+        unknown = [] if open_ended else [name for name in arguments if name not in accepted]
+        needed = [name for name in unknown if arguments[name] is not None and name not in self._left_out]
+        if needed:
             raise TypeError(
-                f"the engine gives {lost[0]!r}, which {type(self).__name__} of the installed diffusers does not take:"
+                f"the engine gives {needed[0]!r}, which {type(self).__name__} of the installed diffusers does not take:"
                 " name it in CallPlan(left_out=…) if the prediction does not hang on it"
             )
-        return own(self, **{name: value for name, value in given.items() if name not in strange})
+        return own(self, **{name: value for name, value in arguments.items() if name not in unknown})
 
     return (calls.evaluate(predict, next(self.parameters()).dtype),)
 
@@ -94,10 +94,12 @@ class DiffusersSource(DenoiserSource):
 
     Attributes:
         folder: below the checkpoint.
+        alone: the engine calls the denoiser for each sample of a batch alone, see :func:`each_alone`.
     """
 
     build: Callable[[Any], Any] | None = None
     folder: str = FOLDER
+    alone: bool = False
 
     def weights(self, model_path: str) -> dict[str, torch.Tensor]:
         """Tensors of the checkpoint by diffusers' names, mapped from its files.
@@ -114,11 +116,11 @@ class DiffusersSource(DenoiserSource):
                 files = sorted({os.path.basename(name) for name in json.load(file)["weight_map"].values()})
         if not files:
             raise FileNotFoundError(f"{place} has no *.safetensors")
-        found: dict[str, torch.Tensor] = {}
+        weights: dict[str, torch.Tensor] = {}
         for name in files:
             with safe_open(os.path.join(place, name), framework="pt", device="cpu") as tensors:
-                found |= {key: tensors.get_tensor(key) for key in tensors.keys()}
-        return found
+                weights |= {key: tensors.get_tensor(key) for key in tensors.keys()}
+        return weights
 
 
 class OwnLoader:
@@ -175,6 +177,12 @@ def fold_by_loader(
 class DiffusersRollout(RecordedRollout):
     """Goes before a pipeline of vllm-omni whose denoiser training has from diffusers."""
 
+    def _watch(self) -> None:
+        source: Any = self.rollout_plan.source
+        if source.alone and not self._watched:
+            vars(self._engine_denoiser)["forward"] = each_alone(self._engine_denoiser.forward)
+        super()._watch()
+
     def fill_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Put the actor's weights into the denoiser, through its own loader.
 
@@ -193,8 +201,8 @@ class DiffusersRollout(RecordedRollout):
 
     def _mapped_checkpoint(self) -> dict[str, torch.Tensor]:
         source: Any = self.rollout_plan.source
-        found: dict[str, torch.Tensor] = source.weights(local_checkpoint(self.od_config.model))
-        return found
+        weights: dict[str, torch.Tensor] = source.weights(local_checkpoint(self.od_config.model))
+        return weights
 
     def fold_lora(self, tensors: dict[str, torch.Tensor], peft_config: dict[str, Any]) -> None:
         """Fold the actor's update into the denoiser's weights, through its own loader."""

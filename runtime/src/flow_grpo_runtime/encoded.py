@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -52,7 +51,7 @@ class PromptRecorder:
             self.note(args[0])
 
     def note(self, ids: torch.Tensor) -> None:
-        """Take these ids for embedded."""
+        """Record ids that the pipeline embeds."""
         if getattr(self._request, "expected", None) is not None:
             self._request.embedded.append(ids.detach().flatten().clone())
 
@@ -82,28 +81,3 @@ class PromptRecorder:
 def _holds(ids: torch.Tensor, part: torch.Tensor) -> bool:
     """Whether ``part`` ``(L,)`` stands in ``ids`` ``(M,)`` in one piece."""
     return len(ids) >= len(part) and bool((ids.unfold(0, len(part), 1) == part).all(dim=1).any())
-
-
-def encoded_prompts(
-    micro_batch: Mapping[str, torch.Tensor], latents: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The prompts that the rollout encoded, without what stands behind the longest of them.
-
-    Args:
-        micro_batch: has the columns that :meth:`PromptRecorder.finish` made.
-        latents: ``(B, …)`` trajectories of these prompts.
-
-    Returns:
-        Ids ``(B, L)`` int64, padded on the right, and a mask ``(B, L)`` that is true at real tokens, or None where
-        all prompts have one length.
-
-    Raises:
-        KeyError: the micro-batch has not these columns.
-        ValueError: there is not one prompt for each trajectory.
-    """
-    ids, mask = micro_batch[IDS].to(latents.device), micro_batch[MASK].to(latents.device)
-    if len(ids) != len(latents):
-        raise ValueError(f"{IDS} holds {len(ids)} prompts for {len(latents)} trajectories")
-    lengths = mask.sum(dim=1).tolist()
-    longest = int(max(lengths))
-    return ids[:, :longest].long(), None if min(lengths) == longest else mask[:, :longest].bool()

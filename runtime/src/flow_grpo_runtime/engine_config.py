@@ -34,9 +34,9 @@ class EngineConfig:
         """Map a file's tensors and remember where they come from."""
         root = checkpoint_folder(self.model)
         with safe_open(path, framework="pt", device="cpu") as file:
-            found = {key: file.get_tensor(key) for key in file.keys()}
-        self.read |= {id(tensor): (tensor, os.path.relpath(path, root), key) for key, tensor in found.items()}
-        return found
+            tensors = {key: file.get_tensor(key) for key in file.keys()}
+        self.read |= {id(tensor): (tensor, os.path.relpath(path, root), key) for key, tensor in tensors.items()}
+        return tensors
 
 
 class TransformerConfig:
@@ -84,7 +84,7 @@ def _transformer_config(folder: str) -> dict[str, Any]:
     if not os.path.isfile(path):
         return {}
     with open(path, encoding="utf-8") as file:
-        found: dict[str, Any] = json.load(file)
-    if "quantization_config" in found:
+        config: dict[str, Any] = json.load(file)
+    if "quantization_config" in config:
         raise ValueError(f"{path} describes quantised weights, which cannot be trained")
-    return found
+    return config

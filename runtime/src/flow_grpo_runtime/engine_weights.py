@@ -78,11 +78,11 @@ def fold_by_name(
     targets = {plain_name(name): parameter for name, parameter in denoiser.named_parameters()}
     modules = plain_modules(denoiser)
 
-    def held(name: str) -> tuple[torch.device, torch.dtype]:
-        found = targets[name if name in targets else part_of(name, targets, modules, fused)[0]]
-        return found.device, found.dtype
+    def placement(name: str) -> tuple[torch.device, torch.dtype]:
+        parameter = targets[name if name in targets else part_of(name, targets, modules, fused)[0]]
+        return parameter.device, parameter.dtype
 
-    fill_denoiser(denoiser, fold.folded(tensors, peft_config, held), fused)
+    fill_denoiser(denoiser, fold.folded(tensors, peft_config, placement), fused)
 
 
 def local_checkpoint(model_path: str) -> str:

@@ -62,15 +62,17 @@ def training_module(package: str) -> Any:
         ValueError: it has none that knows where its weights come from, or several.
     """
     folder = importlib.import_module(package)
-    found = set()
+    classes = set()
     for entry in pkgutil.iter_modules(folder.__path__):
         if entry.name.endswith("_model"):
             module = importlib.import_module(f"{package}.{entry.name}")
             kinds = (kind for kind in vars(module).values() if isinstance(kind, type))
-            found |= {kind for kind in kinds if hasattr(kind, "released_pieces") and kind.__module__ == module.__name__}
-    if len(found) != 1:
-        raise ValueError(f"{package} has {len(found)} training modules that say where their weights come from")
-    return found.pop()
+            classes |= {
+                kind for kind in kinds if hasattr(kind, "released_pieces") and kind.__module__ == module.__name__
+            }
+    if len(classes) != 1:
+        raise ValueError(f"{package} has {len(classes)} training modules that say where their weights come from")
+    return classes.pop()
 
 
 def export_weights(module: Any, weights: TrainedWeights, base: str, out: str) -> list[Moved]:
@@ -124,13 +126,13 @@ def export_weights(module: Any, weights: TrainedWeights, base: str, out: str) ->
 
 
 def _file(folder: str, path: str, pieces: Pieces, weights: TrainedWeights) -> Iterator[Moved]:
-    """Put trained tensors into one file of the copy, in place of those that are there."""
+    """Replace tensors of one file of the copy by the trained ones."""
     with open(os.path.join(folder, path), "r+b") as file:
         size = int.from_bytes(file.read(LENGTH), "little")
         header = json.loads(file.read(size))
         for key, entry in sorted(header.items()):
             group = pieces.get((path, key))
-            if key == "__metadata__" or not group or not _held(group, weights):
+            if key == "__metadata__" or not group or not _in_training(group, weights):
                 continue
             first, last = (LENGTH + size + offset for offset in entry["data_offsets"])
             file.seek(first)
@@ -145,7 +147,7 @@ def _file(folder: str, path: str, pieces: Pieces, weights: TrainedWeights) -> It
             )
 
 
-def _held(group: Sequence[Piece], weights: TrainedWeights) -> bool:
+def _in_training(group: Sequence[Piece], weights: TrainedWeights) -> bool:
     """Whether training holds a released tensor, or LoRA on it."""
     if weights.adapted:
         return any(piece.parameter.removesuffix(".weight") in weights.adapted for piece in group)
@@ -264,8 +266,8 @@ def run(package: str, source: str, base: str, out: str, adapter: bool) -> dict[s
     out = os.path.abspath(out)
     if os.path.exists(out):
         raise FileExistsError(f"{out} is there already: name a new folder")
-    inside = os.path.abspath(base) + os.sep
-    if os.path.isdir(base) and f"{out}{os.sep}".startswith(inside):
+    release = os.path.abspath(base) + os.sep
+    if os.path.isdir(base) and f"{out}{os.sep}".startswith(release):
         raise ValueError(f"{out} lies in the release itself, which is copied")
     weights = TrainedWeights(source)
     told: dict[str, Any] = {"from": weights.folder, "out": out, "lora": weights.lora}
@@ -301,13 +303,13 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--out", required=True, help="new folder")
     parser.add_argument("--adapter", action="store_true", help="the LoRA adapter alone, in PEFT's format")
     parser.add_argument("--json", action="store_true", help="print every tensor, as JSON")
-    given = parser.parse_args(None if arguments is None else list(arguments))
+    options = parser.parse_args(None if arguments is None else list(arguments))
     try:
-        told = run(given.package, given.source, given.base, given.out, given.adapter)
+        told = run(options.package, options.source, options.base, options.out, options.adapter)
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(told) if given.json else "\n".join(lines(told)))
+    print(json.dumps(told) if options.json else "\n".join(lines(told)))
     return 0
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from .model import Common
-from .nodes import DICT, EACH, LIST, SAME, TUPLE
 from .replay import DenoiserCalls, read_calls
 from .training import RecordedTraining
+from .values import DICT, EACH, LIST, SAME, TUPLE
 
 SCALE = 1000.0  # what VeRL-Omni calls a noise level of 1
 _NEAR = {torch.float32: 1e-5, torch.float64: 1e-5}  # relative; half precision rounds to its own
@@ -46,10 +46,7 @@ class ForwardProcess(RecordedTraining):
             model_config: its configuration.
             latents: ``(B, …)``, noisy.
             timesteps: ``(B,)``, a thousand times their noise levels.
-            prompt_embeds: not used, as are the next three.
-            prompt_embeds_mask: not used.
-            negative_prompt_embeds: not used.
-            negative_prompt_embeds_mask: not used.
+            prompt_embeds, prompt_embeds_mask, negative_prompt_embeds, negative_prompt_embeds_mask: not used.
             micro_batch: holds the recorded calls.
             step: not used: ``timesteps`` says which of the recorded ones is meant.
 
@@ -63,7 +60,7 @@ class ForwardProcess(RecordedTraining):
         common: Common = cls.common
         cls.adopt(module)
         recorded = [
-            at_level(found, float(time) / SCALE) for found, time in zip(read_calls(micro_batch), timesteps, strict=True)
+            at_level(call, float(time) / SCALE) for call, time in zip(read_calls(micro_batch), timesteps, strict=True)
         ]
         return {"calls": DenoiserCalls(common.CALLS, recorded, latents.float(), 0)}, None
 
@@ -90,8 +87,6 @@ def at_level(recorded: Mapping[str, Any], level: float) -> dict[str, Any]:
     Raises:
         ValueError: there is no such step, or it cannot be had at another level.
     """
-    if "tapes" not in recorded:
-        raise ValueError("the rollout carried no noise levels: its package is another one than training's")
     levels = recorded["levels"][:-1].double()
     if len(levels) != len(recorded["tapes"]):
         raise ValueError(f"{len(recorded['tapes'])} of {len(levels)} steps were recorded: all are needed")
@@ -116,14 +111,13 @@ def at_level(recorded: Mapping[str, Any], level: float) -> dict[str, Any]:
         **recorded,
         "calls": [_moved("a call", node, levels, step, level) for node in recorded["calls"]],
         "predictions": [recorded["predictions"][step]],
-        "branches": [recorded["branches"][step]],
         "free": [None],
         "tapes": [(number, moved)],
     }
 
 
 def _moved(name: str, node: Sequence[Any], levels: torch.Tensor, step: int, level: float) -> Sequence[Any]:
-    """A node of an argument, see ``nodes``, at one step and another level."""
+    """A node of an argument, see ``values``, at one step and another level."""
     kind, content = node[0], node[1]
     if kind == DICT:
         return kind, {key: _moved(key, item, levels, step, level) for key, item in content.items()}

@@ -1,4 +1,4 @@
-"""Layers that the rollout engine fuses, and training has apart."""
+"""Layers that the rollout engine fuses and training keeps separate."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def part_of(
     """
     expert = _EXPERT.fullmatch(name)
     if expert is not None:
-        whole, part = EXPERT_PARTS[expert[3]]
-        for target in (f"{expert[1]}.{whole}", f"{expert[1]}.routed_experts.{whole}"):
+        fused_name, part = EXPERT_PARTS[expert[3]]
+        for target in (f"{expert[1]}.{fused_name}", f"{expert[1]}.routed_experts.{fused_name}"):
             if target in targets:
                 return target, (target, part, int(expert[2]))
     path, _, kind = name.rpartition(".")
@@ -55,8 +55,8 @@ def part_of(
         index = next((i for i, part in enumerate(parts) if f".{path}".endswith(f".{part}")), None)
         if index is None:
             continue
-        whole = path.removesuffix(parts[index]) + layer
-        if f"{whole}.{kind}" in targets:
-            by_letter = any(base.__name__ == "QKVParallelLinear" for base in type(modules[whole]).__mro__)
-            return f"{whole}.{kind}", (QKV[index] if by_letter else index,)
+        fused_name = path.removesuffix(parts[index]) + layer
+        if f"{fused_name}.{kind}" in targets:
+            by_letter = any(base.__name__ == "QKVParallelLinear" for base in type(modules[fused_name]).__mro__)
+            return f"{fused_name}.{kind}", (QKV[index] if by_letter else index,)
     raise KeyError(f"the rollout engine's denoiser has no parameter for {name!r}")

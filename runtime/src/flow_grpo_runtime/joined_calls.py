@@ -19,7 +19,7 @@ import torch
 from .calls import by_name
 from .lockstep import Lockstep
 from .passes import Passes
-from .replay import agree, joined, pad
+from .replay import agree, joined
 from .values import Table, same
 
 
@@ -29,7 +29,6 @@ class _Asked:
 
     arguments: dict[str, Any]
     autocast: torch.dtype | None
-    alone: bool = True  # as calls of training are told of that can be split
 
 
 class JoinedCalls:
@@ -38,16 +37,12 @@ class JoinedCalls:
     Args:
         denoiser: the engine's.
         method: of it, that pipelines call.
-        padded: whether shorter texts are padded behind their mask.
         tables: what the pipeline computes of the denoiser's configuration alone, by name: one serves all samples.
         passes: bounds how many samples are in one call.
     """
 
-    def __init__(
-        self, denoiser: torch.nn.Module, method: str, padded: bool, tables: Mapping[str, Any], passes: Passes
-    ) -> None:
-        self._denoiser, self._method, self._padded = denoiser, method, padded
-        self._tables, self._passes = tables, passes
+    def __init__(self, denoiser: torch.nn.Module, method: str, tables: Mapping[str, Any], passes: Passes) -> None:
+        self._denoiser, self._method, self._tables, self._passes = denoiser, method, tables, passes
         self._signature = inspect.signature(getattr(type(denoiser), method))
         self.lockstep: Lockstep[_Asked, Any, Any] = Lockstep(self.answers)
 
@@ -71,8 +66,6 @@ class JoinedCalls:
 
     def answers(self, asked: Sequence[_Asked]) -> list[Any]:
         """What the denoiser returns to each call, in order."""
-        if self._padded:
-            pad(asked)
         groups: list[list[int]] = []
         for place, call in enumerate(asked):
             group = next((g for g in groups if self._fits(call, asked[g[0]])), None)
@@ -92,8 +85,8 @@ class JoinedCalls:
         given = {name: self._tables[v.name] if isinstance(v, Table) else v for name, v in given.items()}
         cast, kind = asked[0].autocast, next((p.device.type for p in self._denoiser.parameters()), "cpu")
         with torch.autocast(kind, cast, enabled=cast is not None):
-            output = getattr(self._denoiser, self._method)(**given) if self._method != "forward" else None
-            output = self._denoiser(**given) if self._method == "forward" else output
+            call = self._denoiser if self._method == "forward" else getattr(self._denoiser, self._method)
+            output = call(**given)
         return [_row(output, place, len(asked)) for place in range(len(asked))]
 
 

@@ -101,12 +101,12 @@ class JointForward:
         alike: dict[Any, list[int]] = {}
         for index, row in enumerate(rows):
             alike.setdefault(row.kind(by_length), []).append(index)
-        found: list[Tensor | None] = [None] * len(rows)
+        results: list[Tensor | None] = [None] * len(rows)
         for members in alike.values():
             made = self.passes.run(members, lambda part: torch.split(self._pass([rows[i] for i in part]), 1))
             for index, velocity in zip(members, made, strict=True):
-                found[index] = velocity
-        velocities = [velocity for velocity in found if velocity is not None]
+                results[index] = velocity
+        velocities = [velocity for velocity in results if velocity is not None]
         for row, velocity in zip(rows, velocities, strict=True):
             if row.engine is not None:
                 self._compare(velocity, row.engine)

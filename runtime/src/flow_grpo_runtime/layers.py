@@ -57,7 +57,7 @@ def _put_before(layer: torch.nn.Module, cls: type, **more: Any) -> None:
 @cache
 def _before(cls: Any, kind: Any, more: tuple[tuple[str, Any], ...]) -> type:
     def reduced(self: Any, protocol: Any) -> tuple[Any, ...]:
-        """The class has no name to be found by: it is made again of those that have."""
+        """Pickle the class by its bases: it has no importable name itself."""
         return _made_again, _lineage(type(self)), vars(self)
 
     named = {"__module__": kind.__module__, "_put_before": (cls, kind, more), "__reduce_ex__": reduced}
@@ -80,7 +80,7 @@ def _made_again(kind: Any, *before: tuple[Any, tuple[tuple[str, Any], ...]]) -> 
 
 
 class CheckpointedLayer(torch.nn.Module):
-    """Goes before a layer's class: what it computes is computed again in the backward pass.
+    """Mixin of a layer's class: its activations are recomputed in the backward pass.
 
     Attributes:
         gradient_checkpointing: whether it is; without gradients it is not.
@@ -101,18 +101,18 @@ class CheckpointedLayer(torch.nn.Module):
         """Put it before the classes of those names in ``module``.
 
         Returns:
-            The layers; what stands inside of another one is computed again with that.
+            The outermost layers; a layer within another one is recomputed with it.
         """
-        inside = tuple(f"{path}." for path, layer in module.named_modules() if _is_named(layer, names))
-        found = [
+        prefixes = tuple(f"{path}." for path, layer in module.named_modules() if _is_named(layer, names))
+        outermost = [
             layer
             for path, layer in module.named_modules()
-            if path and _is_named(layer, names) and not path.startswith(inside)
+            if path and _is_named(layer, names) and not path.startswith(prefixes)
         ]
-        for layer in found:
+        for layer in outermost:
             if not isinstance(layer, cls):
                 _put_before(layer, cls)
-        return [layer for layer in found if isinstance(layer, cls)]
+        return [layer for layer in outermost if isinstance(layer, cls)]
 
 
 def _is_named(layer: torch.nn.Module, names: Sequence[str]) -> bool:
@@ -120,7 +120,7 @@ def _is_named(layer: torch.nn.Module, names: Sequence[str]) -> bool:
 
 
 class ExactArguments(torch.nn.Module):
-    """Goes before a layer's class: what the layer is given keeps its dtype.
+    """Mixin of a layer's class: its arguments keep their dtype.
 
     FSDP2 rounds floating tensors among the arguments of each sharded layer to the dtype of its parameters. Tables of
     rotary positions and modulation in float32 would lose their low bits, which the rollout keeps. What gets a gradient
@@ -158,19 +158,19 @@ def _is_torchs(layer: torch.nn.Module) -> bool:
 
 
 class WideInputs(torch.nn.Module):
-    """Goes before a torch layer's class: an input wider than the weights is computed with in its own dtype.
+    """Mixin of a torch layer's class: an input wider than the weights is computed in its own dtype.
 
     Pipelines keep some layers in float32, those of the timestep for one, and hand float32 to them. VeRL-Omni gives all
     parameters one dtype: such weights are rounded, what is computed with them is not.
     """
 
     def forward(self, input: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        found = {name: getattr(self, name, None) for name in ("weight", "bias")}
-        held = {name: tensor for name, tensor in found.items() if isinstance(tensor, torch.Tensor)}
-        narrow = any(tensor.dtype != torch.promote_types(tensor.dtype, input.dtype) for tensor in held.values())
+        attributes = {name: getattr(self, name, None) for name in ("weight", "bias")}
+        parameters = {name: tensor for name, tensor in attributes.items() if isinstance(tensor, torch.Tensor)}
+        narrow = any(tensor.dtype != torch.promote_types(tensor.dtype, input.dtype) for tensor in parameters.values())
         if not narrow or not input.is_floating_point() or torch.is_autocast_enabled(input.device.type):
             return super().forward(input, *args, **kwargs)
-        wide = {name: tensor.to(input.dtype) for name, tensor in held.items()}
+        wide = {name: tensor.to(input.dtype) for name, tensor in parameters.items()}
         return torch.func.functional_call(self, wide, (input, *args), kwargs)
 
     @classmethod
@@ -182,7 +182,7 @@ class WideInputs(torch.nn.Module):
 
 
 class WideParameters(torch.nn.Module):
-    """Goes before a class of the pipeline: it computes with float32 copies of the parameters in ``_wide``.
+    """Mixin of a class of the pipeline: it computes with float32 copies of the parameters in ``_wide``.
 
     The pipeline keeps them in float32, so that what they are added to becomes float32. VeRL-Omni gives all parameters
     one dtype: such parameters are rounded, what is computed with them is not.
@@ -191,14 +191,14 @@ class WideParameters(torch.nn.Module):
     _wide: tuple[str, ...] = ()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        held = {name: vars(self)[name] for name in self._wide if name in vars(self)}  # where FSDP1 puts them
+        saved = {name: vars(self)[name] for name in self._wide if name in vars(self)}  # where FSDP1 puts them
         vars(self).update({name: getattr(self, name).float() for name in self._wide})
         try:
             return super().forward(*args, **kwargs)
         finally:
             for name in self._wide:
                 del vars(self)[name]
-            vars(self).update(held)
+            vars(self).update(saved)
 
     @staticmethod
     def kept(module: torch.nn.Module) -> set[str]:

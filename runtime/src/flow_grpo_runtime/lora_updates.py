@@ -18,7 +18,7 @@ _BLOCK = 1 << 21  # words that are digested at once: bounds what that takes of a
 
 
 def lora_scaling(peft_config: dict[str, Any]) -> float:
-    """What an update is multiplied with.
+    """The factor of ``B @ A``.
 
     Raises:
         ValueError: it is not plain LoRA of one rank.
@@ -107,14 +107,14 @@ class LoraFold:
         self,
         tensors: dict[str, Tensor],
         peft_config: dict[str, Any],
-        held: Callable[[str], tuple[torch.device, torch.dtype]],
+        placement: Callable[[str], tuple[torch.device, torch.dtype]],
     ) -> Iterator[tuple[str, Tensor]]:
         """Weights with an update of the actor's, and those of the checkpoint where LoRA no longer is.
 
         Args:
             tensors: ``transformer.<training name>.lora_A.weight`` and ``….lora_B.weight``, of all layers with LoRA.
             peft_config: PEFT's configuration as a dictionary.
-            held: where the engine has the weight of a training name, and in which dtype.
+            placement: where the engine has the weight of a training name, and in which dtype.
 
         Raises:
             ValueError: the update is not plain LoRA, is no pairs of matrices, the checkpoint has no weight for a
@@ -131,7 +131,7 @@ class LoraFold:
 
         def weights() -> Iterator[tuple[str, Tensor]]:
             for name in sorted(modules.keys() | self._folded):
-                device, dtype = held(name)
+                device, dtype = placement(name)
                 weight = self._read(base, name, device)
                 self._require_same(name, weight)
                 # As the engine holds it without LoRA: rounded to its dtype first.

@@ -10,25 +10,20 @@ from typing import Any, Protocol
 INCLUDE_LOGPROB_NORMALIZER = False
 
 
-def other_names(common: Any) -> Mapping[str, tuple[str, ...]]:
-    """Names that are asked next, in order, where a setting of guidance is not given under its own."""
-    found: Mapping[str, tuple[str, ...]] = getattr(common, "CFG_OTHER_NAMES", {})
-    return found
-
-
 @dataclass(frozen=True)
 class CallPlan:
     """How a pipeline calls its denoiser, and how training may.
 
     Attributes:
-        method: of the denoiser, that is called.
+        method: name of the denoiser's method that the pipeline calls.
         output: key of the prediction in what it returns; None for a tensor, one first in a tuple, or ``sample``.
-        first: the argument that says that no call was made before, where later calls rest on what the first one left
-            in the module; each is then recorded as if it were the first.
+        first: argument that marks the first call, where later calls use what the first one cached in the module; every
+            call is then recorded as a first one.
         stacked: samples of a micro-batch share a call where the arguments of each have the same shapes.
-        padded: shorter texts are padded to that, behind their mask.
-        others: the fewest and the most predictions that guidance combines with the conditional one.
-        left_out: arguments of the engine's class that training's does without, and the prediction does not hang on.
+        padded: shorter texts are padded to the longest, and masked.
+        others: the fewest and the most predictions that guidance combines with the conditional one; where these
+            differ, requests bring images, and those of other sizes have calls of their own.
+        left_out: arguments of the engine's class that training's has not and that do not change the prediction.
     """
 
     method: str = "forward"
@@ -41,7 +36,7 @@ class CallPlan:
 
 
 class Common(Protocol):
-    """The names of ``common.py`` that adapters use; a module is one."""
+    """What adapters use of ``common.py``; the module itself is passed."""
 
     CFG_DEFAULTS: Mapping[str, Any]
     CALLS: CallPlan

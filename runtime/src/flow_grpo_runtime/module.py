@@ -86,7 +86,7 @@ class TrainedDenoiser(LoraFiles):
             checkpoint.state.setdefault(name, buffer)  # the checkpoint may leave out what the module computes
         checkpoint.tie(module)
         module.load_state_dict({name: checkpoint.state[name] for name in module.state_dict()}, assign=True)
-        checkpoint.state, checkpoint.given = {}, (None, "", "")
+        checkpoint.state, checkpoint.loading = {}, (None, "", "")
         module._checkpoint = checkpoint
         own = getattr(module, "config", None)
         place = os.path.dirname(next((path for path, _ in checkpoint.keys.values()), ""))
@@ -140,7 +140,7 @@ class TrainedDenoiser(LoraFiles):
         return (output,)
 
     def _predict(self: Any, **inputs: Any) -> Any:
-        """Call the denoiser as if it had never been called before, and keep nothing of it behind the backward pass."""
+        """Call the denoiser from its initial state, and drop its caches after the backward pass."""
         self._forget()
         method = self._common.CALLS.method
         output = super().forward(**inputs) if method == "forward" else getattr(super(), method)(**inputs)  # type: ignore[misc]
@@ -155,7 +155,7 @@ class TrainedDenoiser(LoraFiles):
                     setattr(module, name, first)
 
     def _forget_behind(self: Any, output: Any) -> None:
-        """Forget what a call left behind once its backward pass is over, in which layers may be computed again."""
+        """Drop the caches of a call after its backward pass, which may recompute layers."""
         output = getattr(output, "sample", output)
         tensors = output if isinstance(output, tuple | list) else (output,)
         graded: Any = next((v for v in tensors if isinstance(v, torch.Tensor) and v.requires_grad), None)
@@ -172,8 +172,8 @@ class TrainedDenoiser(LoraFiles):
         if "_tables" not in self.__dict__:
             with torch.inference_mode(False):  # what is kept of it serves the backward pass, too
                 self.__dict__["_tables"] = make(self)
-        found: dict[str, Any] = self.__dict__["_tables"]
-        return found
+        tables: dict[str, Any] = self.__dict__["_tables"]
+        return tables
 
     def _apply(self: Any, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         """Keep complex tables (of rotary positions) complex: a cast to a real dtype would lose half of them."""
@@ -197,7 +197,7 @@ class TrainedDenoiser(LoraFiles):
         WideInputs.of(self)
 
     def enable_gradient_checkpointing(self: Any, gradient_checkpointing_func: Callable[..., Any] | None = None) -> None:
-        """Compute layers again in the backward pass, those of modules inside of this one, too."""
+        """Recompute layers in the backward pass, those of submodules included."""
         # A class of diffusers' below this one has a way of its own, which takes other functions.
         NonDiffusersModelBase.enable_gradient_checkpointing(self, gradient_checkpointing_func)
         inner = [module for module in self.modules() if self._checkpointed and isinstance(module, self._checkpointed)]

@@ -69,8 +69,8 @@ class PromptForm:
         if not self.requested:
             text = text.removeprefix(self.prefix).removesuffix(self.suffix)
         text = text.removeprefix(markers[0]).removesuffix(markers[1]).strip()
-        whole = tokenizer.encode(self._around(text), add_special_tokens=self.special_tokens)
-        if whole != ids[bool(markers[0]) : len(ids) - bool(markers[1])]:
+        encoded = tokenizer.encode(self._around(text), add_special_tokens=self.special_tokens)
+        if encoded != ids[bool(markers[0]) : len(ids) - bool(markers[1])]:
             raise ValueError(f"the prompt {decoded!r} is not encoded to the ids it was decoded from")
         return text
 

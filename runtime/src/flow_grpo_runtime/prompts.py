@@ -51,12 +51,12 @@ def tokenizer_of(pipeline: Any, path: str = "") -> Any:
         for name in path.split("."):
             pipeline = getattr(pipeline, name)
         return pipeline
-    found = getattr(pipeline, "tokenizer", None) or getattr(getattr(pipeline, "processor", None), "tokenizer", None)
-    if found is None or isinstance(found, str):
+    tokenizer = getattr(pipeline, "tokenizer", None) or getattr(getattr(pipeline, "processor", None), "tokenizer", None)
+    if tokenizer is None or isinstance(tokenizer, str):
         raise ValueError(
             f"the request brings token ids, and {type(pipeline).__name__} has no tokenizer to read them with"
         )
-    return found
+    return tokenizer
 
 
 def text_of(tokenizer: Any, token_ids: Any) -> str:
@@ -77,9 +77,9 @@ def text_of(tokenizer: Any, token_ids: Any) -> str:
     mark = "MARK-OF-THE-PROMPT"
     for generation in (True, False):
         turn = [{"role": "user", "content": mark}]
-        whole = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=generation)
-        before, found, behind = whole.partition(mark)
-        if found and len(decoded) >= len(before) + len(behind):
+        rendered = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=generation)
+        before, marker, behind = rendered.partition(mark)
+        if marker and len(decoded) >= len(before) + len(behind):
             if decoded.startswith(before) and decoded.endswith(behind):
                 return decoded[len(before) : len(decoded) - len(behind)]
     raise ValueError(f"the request's prompt {decoded!r} is no single user turn of the tokenizer's chat template")

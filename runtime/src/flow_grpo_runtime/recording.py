@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from .calls import CallRecorder
-from .levels import carry_levels
 from .model import Common
+from .records import carry_levels
 from .steps import NEAR, RecordingScheduler, StepOutput, Trajectory
-from .tape import Tape
 
 
 class FollowingScheduler(RecordingScheduler):
@@ -28,11 +27,11 @@ class FollowingScheduler(RecordingScheduler):
         first: what the pipeline calls the level of pure noise, where it is not 1.
     """
 
-    NEAR_FIRST = 1e-3  # how far the first step may lie from training's, where ``first`` is not 1
+    NEAR_FIRST = 2e-3  # how far the first step may lie from training's, where ``first`` is not 1
 
     def __init__(self, common: Common, pipeline: str, *, first: float | None = None) -> None:
         super().__init__(common, pipeline)
-        self.calls = CallRecorder(common.CALLS, Tape())
+        self.calls = CallRecorder(common.CALLS)
         self.levels: list[float] = []  # that the pipeline was seen to step through, the next one included
         self.first = first
         self._asked: dict[str, Any] | None = None
@@ -302,8 +301,6 @@ class DifferenceInPlace(SchedulerInPlace):
 
 class UpdateInPlace(FollowingScheduler):
     """Steps in the place of an update that stands in a loop of the pipeline."""
-
-    NEAR_FIRST = 2e-3
 
     def update(
         self,

@@ -136,7 +136,7 @@ class ReferenceRecorder:
         request.active = False
         if not active:
             return {}
-        if [len(found) for found in (request.latents, request.positions, request.parts)] != [1, 1, 2]:
+        if [len(parts) for parts in (request.latents, request.positions, request.parts)] != [1, 1, 2]:
             raise RuntimeError(
                 f"{plan.pipeline} filled its cache with {len(request.parts)} parts of the reference image, training"
                 " knows two: latents and features"
@@ -177,12 +177,12 @@ def reference_of(micro_batch: Any, latents: Tensor) -> Reference | None:
     if missing:
         raise KeyError(f"the micro-batch has no column {missing[0]!r}, and others of {REFERENCE_COLUMNS}")
     columns = [micro_batch[name].to(latents.device) for name in REFERENCE_COLUMNS]
-    given, places, features, lengths = columns
-    if any(len(column) != len(latents) for column in columns) or given.shape[:2] != places.shape:
+    image_latents, places, features, lengths = columns
+    if any(len(column) != len(latents) for column in columns) or image_latents.shape[:2] != places.shape:
         shapes = [tuple(column.shape) for column in columns]
         raise ValueError(f"{REFERENCE_COLUMNS} are {shapes} for {len(latents)} trajectories")
     (latent_length, feature_length), least = lengths.amax(dim=0).tolist(), lengths.amin(dim=0).tolist()
-    parts = given[:, :latent_length], places[:, :latent_length], features[:, :feature_length]
+    parts = image_latents[:, :latent_length], places[:, :latent_length], features[:, :feature_length]
     if [latent_length, feature_length] == least:
         return Reference(*parts)
     masks = (

@@ -67,10 +67,10 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 def _match(pattern: str, others: tuple[str, ...], name: str) -> tuple[str, ...] | None:
     """The names that ``others`` stand for where ``pattern`` stands for ``name``."""
-    found = _expression(pattern).fullmatch(name)
-    if found is None:
+    match = _expression(pattern).fullmatch(name)
+    if match is None:
         return None
-    return tuple(other.format(**found.groupdict()) + found[found.re.groups] for other in others)
+    return tuple(other.format(**match.groupdict()) + match[match.re.groups] for other in others)
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,8 @@ class ReleasedWeights:
 
     def place(self, model_path: str) -> str:
         """The folder of the weights where ``model_path`` is the whole repository; else ``model_path``."""
-        inside = os.path.join(model_path, self.folder)
-        return inside if self.folder and os.path.isdir(inside) else model_path
+        subfolder = os.path.join(model_path, self.folder)
+        return subfolder if self.folder and os.path.isdir(subfolder) else model_path
 
     def open(self, model_path: str) -> dict[str, Tensor]:
         """Map the checkpoint's tensors into memory under training names; nothing is read or copied yet.
@@ -219,7 +219,7 @@ class ReleasedWeights:
         """
         place = self.place(model_path)
         shapes = {name: tuple(tensor.shape) for name, tensor in self.open(model_path).items()}
-        found: dict[tuple[str, str], list[Piece]] = {}
+        pieces: dict[tuple[str, str], list[Piece]] = {}
         for name in self._weight_files(place):
             path = os.path.join(place, name)
             with safe_open(path, framework="pt", device="cpu") as file:
@@ -237,13 +237,13 @@ class ReleasedWeights:
                     ]
                 elif rule.op == "join":
                     count = len(rule.sources)
-                    whole = shapes[targets[0]][axis]
-                    lengths = list(rule.lengths or (whole // count,) * count)
+                    length = shapes[targets[0]][axis]
+                    lengths = list(rule.lengths or (length // count,) * count)
                     group = [Piece(targets[0], axis, sum(lengths[:part]), lengths[part], 0)]
                 else:
                     continue
-                found[os.path.relpath(path, model_path), key] = group
-        return found
+                pieces[os.path.relpath(path, model_path), key] = group
+        return pieces
 
     def _weight_files(self, model_path: str) -> tuple[str, ...]:
         """Names of the files with weights: those of the index, where there is one; what was saved is one file."""
@@ -264,9 +264,9 @@ class ReleasedWeights:
         if missing:
             raise ValueError(f"parameter {target!r} is joined from {len(keys)} tensors; {missing[0]!r} is missing")
         ordered = [parts[place] for place in range(len(keys))]
-        found = tuple(part.shape[rule.axis] for part in ordered)
-        if found != (rule.lengths or found[:1] * len(found)):
-            raise ValueError(f"the parts of parameter {target!r} are {found} long along axis {rule.axis}")
+        sizes = tuple(part.shape[rule.axis] for part in ordered)
+        if sizes != (rule.lengths or sizes[:1] * len(sizes)):
+            raise ValueError(f"the parts of parameter {target!r} are {sizes} long along axis {rule.axis}")
         return torch.cat(ordered, dim=rule.axis)
 
     def check(self, expected: Mapping[str, Tensor], state: Mapping[str, Tensor], origin: str) -> None:
@@ -295,14 +295,14 @@ class ReleasedWeights:
         return " + ".join(self.checkpoint_keys(name))
 
 
-def _parts(whole: Tensor, wanted: list[Tensor | None], axis: int, source: str) -> list[Tensor]:
+def _parts(joined: Tensor, wanted: list[Tensor | None], axis: int, source: str) -> list[Tensor]:
     """Views of the parts of a tensor, as long along ``axis`` as the parameters they are for.
 
     Raises:
         ValueError: the parameters do not add up to the tensor.
     """
     lengths = [part.shape[axis] if part is not None and part.ndim > axis else -1 for part in wanted]
-    if min(lengths) < 0 or whole.ndim <= axis or sum(lengths) != whole.shape[axis]:
+    if min(lengths) < 0 or joined.ndim <= axis or sum(lengths) != joined.shape[axis]:
         shapes = [None if part is None else tuple(part.shape) for part in wanted]
-        raise ValueError(f"{source!r} {tuple(whole.shape)} cannot be taken apart into parameters of {shapes}")
-    return list(torch.split(whole, lengths, dim=axis))
+        raise ValueError(f"{source!r} {tuple(joined.shape)} cannot be taken apart into parameters of {shapes}")
+    return list(torch.split(joined, lengths, dim=axis))

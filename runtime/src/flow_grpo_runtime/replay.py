@@ -6,22 +6,30 @@ whose calls differ in nothing but the samples share one where the plan says so.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from .calls import COLUMN, Taped
-from .carried import read_column
+from .calls import COLUMN
 from .model import CallPlan
-from .nodes import given, samples_of
-from .values import Table, copied, keys_of, rows_of, same
+from .records import read_column
+from .tape_play import Taped
+from .values import Table, copied, keys_of, rows_of, same, samples_of, value_at
 
 
 def read_calls(batch: Any) -> list[dict[str, Any]]:
-    """Read ``COLUMN`` of a micro-batch: what :class:`DenoiserCalls` takes, for both branches."""
-    return read_column(batch, COLUMN)
+    """Read ``COLUMN`` of a micro-batch: what :class:`DenoiserCalls` takes.
+
+    Raises:
+        ValueError: a rollout recorded no tape.
+    """
+    found = read_column(batch, COLUMN)
+    if not all("tapes" in record for record in found):
+        raise ValueError("the rollout carried no noise levels: its package is another one than training's")
+    return found
 
 
 @dataclass
@@ -34,27 +42,31 @@ class _Call:
     dtype: torch.dtype
     autocast: torch.dtype | None
     changed: set[str]
+    front: bool  # where the latents' part of the prediction stands
 
     @classmethod
-    def of(cls, carried: Mapping[str, Any], step: int, latents: torch.Tensor, place: tuple[int, int]) -> _Call:
+    def of(
+        cls, record: Mapping[str, Any], step: int, latents: torch.Tensor, place: tuple[int, int], *, front: bool
+    ) -> _Call:
         """The call of a prediction: of one row, where the recorded call has others and can be split."""
-        node, row = carried["calls"][place[0]], place[1]
-        arguments, changed = given(node, step, latents), set(carried["changed"])
-        made = carried["predictions"][step][place[0]]
+        node, row = record["calls"][place[0]], place[1]
+        arguments, changed = value_at(node, step, latents), set(record["changed"])
+        made = record["predictions"][step][place[0]]
         # A denoiser that makes several predictions of one sample doubles it itself, and cannot be split.
         alone = samples_of(node, latents) == {made} and not changed
         if alone:
             arguments, row = _row(arguments, row, made), 0
-        return cls(arguments, row, alone, carried["dtype"], carried["autocast"], changed)
+        return cls(arguments, row, alone, record["dtype"], record["autocast"], changed, front)
 
     def fits(self, other: _Call, *, varying: bool) -> bool:
         """Whether both can be one call."""
-        alike = (self.alone, self.dtype, self.autocast) == (other.alone, other.dtype, other.autocast)
+        kind, others = ((c.alone, c.dtype, c.autocast, c.front) for c in (self, other))
+        alike = kind == others
         return self.alone and alike and agree(self.arguments, other.arguments, varying=varying)
 
 
 class DenoiserCalls:
-    """The calls of one branch at one step; where a tape was recorded, those of all branches that it takes.
+    """The calls of one step whose predictions the tapes of the samples take.
 
     A plain object on purpose: what shards a module casts the tensors that it is given, and would round the time of a
     step to bfloat16.
@@ -64,69 +76,41 @@ class DenoiserCalls:
         recorded: what :func:`read_calls` returns, for each sample.
         latents: ``(B, …)`` float32 latents of the step.
         step: index into the trajectory.
-        guidance: training's, which must be the rollout's; a tape needs none.
-        conditional: which branch; of no matter to a tape.
 
     Raises:
-        ValueError: the calls are not those of these trajectories, or had other guidance.
+        ValueError: the calls are not those of these trajectories.
     """
 
-    def __init__(
-        self,
-        plan: CallPlan,
-        recorded: Sequence[Mapping[str, Any]],
-        latents: torch.Tensor,
-        step: int,
-        guidance: Mapping[str, Any] | None = None,
-        *,
-        conditional: bool = True,
-    ) -> None:
+    def __init__(self, plan: CallPlan, recorded: Sequence[Mapping[str, Any]], latents: torch.Tensor, step: int) -> None:
         if len(recorded) != len(latents):
             raise ValueError(f"{COLUMN} holds calls of {len(recorded)} samples for {len(latents)} trajectories")
         self.plan = plan
         self._samples: list[torch.Tensor] = []
         self._calls: list[_Call] = []
         self._free: list[torch.Tensor] = []
-        self._count: int | None = None  # unconditional predictions of a sample, which come first in what is returned
         self._tapes: list[tuple[Taped, torch.Tensor]] = []
         self._levels: list[torch.Tensor] = []
-        if len(taped := {"tapes" in carried for carried in recorded}) > 1:
-            raise ValueError("some samples of the micro-batch have a tape, and some have none: two rollouts made them")
-        self.taped = taped == {True}
-        for carried, row in zip(recorded, torch.split(latents, 1), strict=True):
-            if not self.taped and carried["guidance"] != dict(guidance or {}):
-                raise ValueError(f"the rollout was guided with {carried['guidance']}, training has {guidance}")
-            if not 0 <= step < len(carried["branches"]):
-                raise ValueError(f"{COLUMN} holds {len(carried['branches'])} steps, step {step} is asked for")
-            taken = carried["branches"][step][0 if conditional else 1]
-            places = (taken,) if conditional else taken or ()
-            if self.taped:
-                tape = Taped.read(carried, step)
-                self._tapes.append((tape, row))
-                self._levels.append(carried["levels"])
-                places = tuple(tape.places)
-            elif places and not conditional:
-                if self._count not in (None, len(places)):
-                    raise ValueError(
-                        f"samples took {self._count} and {len(places)} predictions to guide: a micro-batch needs"
-                        " requests of one kind, all with images or none"
-                    )
-                self._count = len(places)
-            for place in places:
+        for record, row in zip(recorded, torch.split(latents, 1), strict=True):
+            if not 0 <= step < len(record["tapes"]):
+                raise ValueError(f"{COLUMN} holds {len(record['tapes'])} steps, step {step} is asked for")
+            tape = Taped.read(record, step)
+            self._tapes.append((tape, row))
+            self._levels.append(record["levels"])
+            for place in tape.places:
                 self._samples.append(row)
-                self._calls.append(_Call.of(carried, step, row, place))
-            free = carried["free"][step]
+                self._calls.append(_Call.of(record, step, row, place, front=tape.front))
+            free = record["free"][step]
             self._free.append(torch.ones_like(row, dtype=torch.bool) if free is None else free.to(row.device))
-        if plan.padded and self._calls:
-            pad(self._calls)
+        if plan.padded:
+            _pad(self._calls)
         self._groups = self._grouped()
 
     def __len__(self) -> int:
-        return len(self._tapes) if self.taped else len(self._calls) // (self._count or 1)
+        return len(self._tapes)
 
     @property
     def levels(self) -> list[torch.Tensor]:
-        """Noise levels ``(S + 1,)`` float32 of all steps of each sample, from 1 downwards; of tapes alone."""
+        """Noise levels ``(S + 1,)`` float32 of all steps of each sample, from 1 downwards."""
         return self._levels
 
     def velocity(self, predictions: torch.Tensor) -> torch.Tensor:
@@ -146,17 +130,10 @@ class DenoiserCalls:
         if len(predictions) != sum(map(len, taken)):
             raise ValueError(f"{len(predictions)} predictions were made where the tapes take {sum(map(len, taken))}")
         rows = iter(torch.split(predictions, 1))
-        found = []
+        velocities = []
         for (tape, latents), places in zip(self._tapes, taken, strict=True):
-            found.append(tape.velocity({place: next(rows) for place in places}, latents))
-        return torch.cat(found)
-
-    @property
-    def branches(self) -> int | None:
-        """Predictions of a sample, where they are returned in a dimension of their own."""
-        if self.taped:
-            return None
-        return None if self.plan.others[1] == 1 else self._count
+            velocities.append(tape.velocity({place: next(rows) for place in places}, latents))
+        return torch.cat(velocities)
 
     @property
     def free(self) -> torch.Tensor | None:
@@ -181,14 +158,14 @@ class DenoiserCalls:
             tables: what the pipeline computes of the denoiser's configuration alone, by name.
 
         Returns:
-            Predictions ``(B, …)`` in the shape of the latents; of the unconditional branches ``(N, B, …)`` where the
-            plan knows of several. Of tapes, all that they take, one sample's behind the other's, ``(N, …)``.
+            Predictions ``(N, …)`` in the shape of the latents: all that the tapes take, one sample's behind the
+            other's.
 
         Raises:
             RuntimeError: the denoiser does not predict for each of the samples.
         """
         sample = self._samples[0]
-        found: dict[int, torch.Tensor] = {}
+        predictions: dict[int, torch.Tensor] = {}
         idle: list[torch.Tensor] = []
         device = sample.device
         for group in self._on_every_rank(device):
@@ -199,20 +176,18 @@ class DenoiserCalls:
             arguments = {name: _cast(value, call.dtype, dtype, device) for name, value in arguments.items()}
             arguments |= {name: copied(arguments[name]) for name in call.changed & arguments.keys()}
             with torch.autocast(device.type, call.autocast, enabled=call.autocast is not None):
-                rows = rows_of(denoiser(**arguments), sample, self.plan.output)
+                rows = rows_of(denoiser(**arguments), sample, self.plan.output, front=call.front)
             if call.alone and len(rows) != len(group):
                 raise RuntimeError(
                     f"the denoiser made {len(rows)} predictions for {len(group)} samples: set stacked=False in CALLS"
                 )
-            if group[0] in found:  # made for the other ranks alone
+            if group[0] in predictions:  # made for the other ranks alone
                 idle += rows
-            found = {place: rows[call.row + i] for i, place in enumerate(group)} | found
-        together = torch.cat([found[place] for place in range(len(self._calls))])
+            predictions = {place: rows[call.row + i] for i, place in enumerate(group)} | predictions
+        together = torch.cat([predictions[place] for place in range(len(self._calls))])
         for row in idle:
             together = together + 0 * row.sum()
-        if self.branches is None:
-            return together
-        return together.reshape(-1, self.branches, *together.shape[1:]).transpose(0, 1)
+        return together
 
     def _grouped(self) -> list[list[int]]:
         """Which calls become one, by their places."""
@@ -229,18 +204,34 @@ class DenoiserCalls:
 
     def _on_every_rank(self, device: torch.device) -> list[list[int]]:
         """As many groups as the rank that needs most: the layers of sharded ranks wait for each other at every call."""
-        found = [list(group) for group in self._groups]
-        if (
-            (self.plan.stacked or self.taped)
-            and torch.distributed.is_available()
-            and torch.distributed.is_initialized()
-        ):
-            most = torch.tensor(len(found), device=device)
+        groups = [list(group) for group in self._groups]
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            most = torch.tensor(len(groups), device=device)
             torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
-            while len(found) < int(most) and len(largest := max(found, key=len)) > 1:
-                found.append([largest.pop()])
-            found += [list(found[-1])] * (int(most) - len(found))  # samples of other ranks take more predictions
-        return found
+            while len(groups) < int(most) and len(largest := max(groups, key=len)) > 1:
+                groups.append([largest.pop()])
+            groups += [list(groups[-1])] * (int(most) - len(groups))  # samples of other ranks take more predictions
+        return groups
+
+
+def each_alone(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A denoiser's ``forward`` that calls it once for each sample, and joins what it returns.
+
+    Some of the engine's denoisers let the padding of a batch take part in attention: there a sample gets what it gets
+    alone, as in training, only where it is alone.
+
+    Args:
+        forward: takes the samples, a list or a tensor ``(B, …)``, as its first argument.
+    """
+    names = list(inspect.signature(forward).parameters)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        rows = len(given[names[0]])
+        made = [forward(**{name: _row(value, row, rows) for name, value in given.items()}) for row in range(rows)]
+        return joined(made) if rows > 1 else made[0]
+
+    return called
 
 
 def _row(value: Any, row: int, rows: int) -> Any:
@@ -302,7 +293,7 @@ def _lengthened(values: Sequence[Any], lengths: Sequence[int], longest: int) -> 
     return list(values)
 
 
-def pad(calls: Sequence[_Call]) -> None:
+def _pad(calls: Sequence[_Call]) -> None:
     """Make texts that have a mask equally long: the mask, of ones until here, leaves out the zeros behind them."""
     for name in [name for name in calls[0].arguments if name.endswith("mask")] if all(c.alone for c in calls) else ():
         masks = [m for m in (call.arguments.get(name) for call in calls) if isinstance(m, torch.Tensor)]

@@ -18,8 +18,9 @@ from .joint_forward import JointForward, Row
 from .lockstep import Lockstep
 from .results import failed
 
+
 class Replaced(NamedTuple):
-    """A call of the pipeline that need not be made, for what comes of it is computed for all requests at once.
+    """A call of the pipeline that is skipped, because its result is computed for all requests at once.
 
     Attributes:
         call: path of the method from the pipeline on.
@@ -86,7 +87,7 @@ def roll_out_together(rollout: Any, singles: Sequence[Any], joint: JointForward)
 def _replaced(
     holder: Any, entry: Replaced, note: Callable[[Tensor], None], real: threading.local, kept: dict[str, Any]
 ) -> Iterator[None]:
-    """Inside the block the call is made where it is ``real``; elsewhere the ids are noted that it would embed."""
+    """Within the block the call is made if ``real``; otherwise only the ids that it would embed are recorded."""
     path, _, name = entry.call.rpartition(".")
     holder = attrgetter(path)(holder) if path else holder
     original = getattr(holder, name)
@@ -99,11 +100,11 @@ def _replaced(
             if not entry.like:
                 kept[entry.call] = result
             return result
-        given = signature.bind(*args, **kwargs).arguments
+        bound = signature.bind(*args, **kwargs).arguments
         if entry.ids:
             argument, _, key = entry.ids.partition(".")
-            note(given[argument][key] if key else given[argument])
-        return torch.zeros_like(given[entry.like]) if entry.like else kept[entry.call]
+            note(bound[argument][key] if key else bound[argument])
+        return torch.zeros_like(bound[entry.like]) if entry.like else kept[entry.call]
 
     setattr(holder, name, call)
     try:

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, cast
 import torch
 
 from .calls import COLUMN
-from .carried import as_column
 from .checkpoint import DenoiserSource
 from .engine_config import weights_file
 from .engine_queue import lock_queue
@@ -22,13 +21,14 @@ from .joined_calls import JoinedCalls, pipeline_view
 from .lora_updates import LoraFold, add_spare_linear, base_place, placeholder_adapter
 from .passes import Passes
 from .prompts import ensure_prompt_text
+from .records import as_column
 from .results import failed
 from .stepped import SteppedPlan, SteppedRollout
 
 
 @dataclass(frozen=True)
 class LoopOfModule:
-    """The loop with the step in it is a method of a module inside of the pipeline.
+    """The sampling loop is a method of a submodule of the pipeline.
 
     Attributes:
         kind: class of that module.
@@ -61,7 +61,7 @@ class LoopOfModule:
 
 @dataclass(frozen=True)
 class LoopOfFile:
-    """The loop with the step in it is a function of a file.
+    """The sampling loop is a function of a file.
 
     Attributes:
         file: the module that the pipeline looks it up in.
@@ -197,8 +197,8 @@ class RecordedRollout(SteppedRollout):
         if self._passes is None:
             most = asked.get("images_per_pass")
             self._passes = Passes(None if most is None else int(most))
-        calls, tables = plan.common.CALLS, plan.tables(denoiser) if plan.tables is not None else {}
-        return JoinedCalls(denoiser, calls.method, calls.padded, tables, self._passes)
+        tables = plan.tables(denoiser) if plan.tables is not None else {}
+        return JoinedCalls(denoiser, plan.common.CALLS.method, tables, self._passes)
 
     def _apart(self, calls: JoinedCalls) -> Any:
         """This adapter for one request of several, with a scheduler and a record of its own."""
@@ -252,13 +252,13 @@ class RecordedRollout(SteppedRollout):
         """
         plan, pipeline = self.rollout_plan, cast(Any, self)
         if plan.denoiser is not None and not self._watched:
-            found = [module for module in pipeline.modules() if isinstance(module, plan.denoiser)]
-            if len(found) != 1:
+            denoisers = [module for module in pipeline.modules() if isinstance(module, plan.denoiser)]
+            if len(denoisers) != 1:
                 raise RuntimeError(
-                    f"{type(self).__name__} holds {len(found)} modules {plan.denoiser.__name__}, training has one"
+                    f"{type(self).__name__} holds {len(denoisers)} modules {plan.denoiser.__name__}, training has one"
                 )
-            tables = plan.tables(found[0]) if plan.tables is not None else None
-            self.sde_scheduler.calls.watch(found[0], plan.beside, tables)
+            tables = plan.tables(denoisers[0]) if plan.tables is not None else None
+            self.sde_scheduler.calls.watch(denoisers[0], plan.beside, tables)
             self._watched = True
         if isinstance(plan.loop, LoopOfModule) and not self._bound:
             plan.loop.bind(pipeline, self.sde_scheduler)
@@ -300,8 +300,8 @@ class RecordedRollout(SteppedRollout):
     def _lora_fold(self) -> LoraFold:
         if "_fold" not in self.__dict__:
             self.__dict__["_fold"] = LoraFold(self._mapped_checkpoint, sent_name, base_place(self.od_config))
-        found: LoraFold = self.__dict__["_fold"]
-        return found
+        fold: LoraFold = self.__dict__["_fold"]
+        return fold
 
     def _mapped_checkpoint(self) -> dict[str, torch.Tensor]:
         assert self.rollout_plan.source is not None

@@ -17,47 +17,47 @@ logger = logging.getLogger(__name__)
 
 
 def place(
-    module: nn.Module, weights: Iterable[tuple[str, Tensor, str, str]], found: Checkpoint, source: DenoiserSource
+    module: nn.Module, weights: Iterable[tuple[str, Tensor, str, str]], checkpoint: Checkpoint, source: DenoiserSource
 ) -> None:
     """Hand each weight to where the pipeline's loader puts it.
 
     Args:
         module: built on the meta device.
         weights: name for the loader, tensor, file and key.
-        found: takes the tensors.
+        checkpoint: its ``state`` takes the tensors.
         source: where the pipeline gets its denoiser from.
 
     Raises:
         ValueError: two tensors lead to one parameter.
     """
-    slots = _slots(module, found, source)
+    slots = _slots(module, checkpoint, source)
     unused: list[str] = []
     cut: list[tuple[str, torch.Size, str, str]] = []
     children = {name for name, _ in module.named_children()}
     others: dict[str, str] = {}  # of each other component, the first name
 
-    def given() -> Iterator[tuple[str, Tensor]]:
+    def tracked() -> Iterator[tuple[str, Tensor]]:
         for name, tensor, path, key in weights:
             first = name.partition(".")[0]
             if source.own and first not in children:
                 others.setdefault(first, name)
                 continue
-            before = len(found.state)
-            found.given = (tensor if path else None, path, key)
+            before = len(checkpoint.state)
+            checkpoint.loading = (tensor if path else None, path, key)
             yield name, tensor
-            if len(found.state) == before:
+            if len(checkpoint.state) == before:
                 unused.append(key)
-            elif source.own and not any(_is_whole(taken, tensor) for taken in list(found.state.values())[before:]):
+            elif source.own and not any(_covers(taken, tensor) for taken in list(checkpoint.state.values())[before:]):
                 cut.append((name, tensor.shape, path, key))
 
     if source.own:
-        _by_names(module, slots, given())
-        trace(module, cut, found, source)
+        _by_names(module, slots, tracked())
+        trace(module, cut, checkpoint, source)
     elif (loader := getattr(type(module), "load_weights", None)) is not None:
         # The loader is the denoiser's own; it meets slots where the engine's parameters would be.
-        loader(_Loading(module, slots, apart=source.handed), given())
+        loader(_Loading(module, slots, apart=source.handed), tracked())
     else:
-        for name, tensor in given():
+        for name, tensor in tracked():
             if name in slots:
                 slots[name].weight_loader(slots[name], tensor)
     if others:
@@ -67,7 +67,7 @@ def place(
 
 
 def trace(
-    module: nn.Module, cut: Iterable[tuple[str, torch.Size, str, str]], found: Checkpoint, source: DenoiserSource
+    module: nn.Module, cut: Iterable[tuple[str, torch.Size, str, str]], checkpoint: Checkpoint, source: DenoiserSource
 ) -> None:
     """Find which rows of the files each parameter got of a tensor that was cut or put in another order.
 
@@ -76,7 +76,7 @@ def trace(
     Args:
         module: built on the meta device.
         cut: name for the loader, shape, file and key of each such tensor.
-        found: takes the rows.
+        checkpoint: its ``cut`` and ``heights`` take the rows.
         source: where the pipeline gets its denoiser from.
     """
     traced = Checkpoint()
@@ -84,11 +84,11 @@ def trace(
     def numbered() -> Iterator[tuple[str, Tensor]]:
         for name, shape, path, key in cut:
             rows = torch.arange(shape[0]).reshape(-1, *(1 for _ in shape[1:]))
-            traced.given, before = (rows, path, key), len(traced.state)
+            traced.loading, before = (rows, path, key), len(traced.state)
             yield name, rows
             for parameter in list(traced.state)[before:]:
-                found.cut[parameter] = path, key, _runs(traced.state[parameter].flatten())
-            found.heights[path, key] = shape[0]
+                checkpoint.cut[parameter] = path, key, _runs(traced.state[parameter].flatten())
+            checkpoint.heights[path, key] = shape[0]
 
     try:
         _by_names(module, _slots(module, traced, source), numbered())
@@ -98,12 +98,12 @@ def trace(
 
 def _by_names(module: nn.Module, slots: dict[str, Any], weights: Iterable[tuple[str, Tensor]]) -> None:
     """Hand weights to the modules of their names: to a loader of the module's own, or to its parameters."""
-    inside: dict[str, dict[str, Any]] = {name: {} for name, _ in module.named_children()}
+    slots_of: dict[str, dict[str, Any]] = {name: {} for name, _ in module.named_children()}
     for name, slot in slots.items():
         first, _, rest = name.partition(".")
-        inside[first][rest] = slot
+        slots_of[first][rest] = slot
     for first, group in groupby(weights, key=lambda weight: weight[0].partition(".")[0]):
-        child, own = getattr(module, first), inside[first]
+        child, own = getattr(module, first), slots_of[first]
         named = ((name.partition(".")[2], tensor) for name, tensor in group)
         if hasattr(type(child), "load_weights"):
             type(child).load_weights(_Loading(child, own, apart=False), named)
@@ -113,14 +113,14 @@ def _by_names(module: nn.Module, slots: dict[str, Any], weights: Iterable[tuple[
                 own[name].weight_loader(own[name], tensor)
 
 
-def _is_whole(part: Tensor, whole: Tensor | None) -> bool:
-    """Whether a tensor is another one, or a view of all of it."""
-    if whole is None:
+def _covers(part: Tensor, full: Tensor | None) -> bool:
+    """Whether ``part`` is ``full``, or a view of all of it."""
+    if full is None:
         return False
-    return part is whole or (part.shape, part.stride(), part.data_ptr()) == (
-        whole.shape,
-        whole.stride(),
-        whole.data_ptr(),
+    return part is full or (part.shape, part.stride(), part.data_ptr()) == (
+        full.shape,
+        full.stride(),
+        full.data_ptr(),
     )
 
 
@@ -130,22 +130,22 @@ def _runs(rows: Tensor) -> list[tuple[int, int]]:
     return [(int(rows[a]), b - a) for a, b in pairwise(starts)]
 
 
-def _slots(module: nn.Module, found: Checkpoint, source: DenoiserSource) -> dict[str, Any]:
+def _slots(module: nn.Module, checkpoint: Checkpoint, source: DenoiserSource) -> dict[str, Any]:
     """A slot for each parameter that the engine's denoiser has, by its name there."""
     state = module.state_dict()
     for second in state.keys() - {name for name, _ in (*module.named_parameters(), *module.named_buffers())}:
         del state[second]  # another name of a tied parameter
-    slots: dict[str, Any] = {name: Slot((name,), state, found) for name in state}
+    slots: dict[str, Any] = {name: Slot((name,), state, checkpoint) for name in state}
     for path, inner in module.named_modules():
-        slots |= _fused_slots(path, inner, state, found, source.fused)
+        slots |= _fused_slots(path, inner, state, checkpoint, source.fused)
         if type(inner).__name__ == "RoutedExperts":
-            for whole in {whole for whole, _ in EXPERT_PARTS.values()}:
-                slots[f"{path}.{whole}"] = ExpertSlot(path, state, found)
+            for fused_name in {fused_name for fused_name, _ in EXPERT_PARTS.values()}:
+                slots[f"{path}.{fused_name}"] = ExpertSlot(path, state, checkpoint)
     return slots
 
 
 def _fused_slots(
-    path: str, inner: nn.Module, state: dict[str, Tensor], found: Checkpoint, fused: Fused
+    path: str, inner: nn.Module, state: dict[str, Tensor], checkpoint: Checkpoint, fused: Fused
 ) -> dict[str, Slot]:
     slots = {}
     start = f"{path}." if path else ""
@@ -154,7 +154,7 @@ def _fused_slots(
             for kind in ("weight", "bias"):
                 names = tuple(f"{start}{part}.{kind}" for part in parts)
                 if all(name in state for name in names):
-                    slots[f"{start}{layer}.{kind}"] = Slot(names, state, found)
+                    slots[f"{start}{layer}.{kind}"] = Slot(names, state, checkpoint)
     return slots
 
 
@@ -164,11 +164,11 @@ class Slot:
     Args:
         names: the module's parameters that it stands for, in the order of its rows.
         state: the module's parameters.
-        found: takes the tensors.
+        checkpoint: its ``state`` takes the tensors.
     """
 
-    def __init__(self, names: tuple[str, ...], state: dict[str, Tensor], found: Checkpoint) -> None:
-        self.names, self.parts, self.found = names, [state[name] for name in names], found
+    def __init__(self, names: tuple[str, ...], state: dict[str, Tensor], checkpoint: Checkpoint) -> None:
+        self.names, self.parts, self.checkpoint = names, [state[name] for name in names], checkpoint
         self.dtype, self.device = self.parts[0].dtype, torch.device("cpu")
 
     @property
@@ -199,12 +199,12 @@ class Slot:
             self._take(self.names[index], tensor)
 
     def _take(self, name: str, tensor: Tensor) -> None:
-        whole, path, key = self.found.given
-        if name in self.found.state:
+        full, path, key = self.checkpoint.loading
+        if name in self.checkpoint.state:
             raise ValueError(f"{path}: {key!r} is the second tensor that leads to parameter {name!r}")
-        self.found.state[name] = tensor
-        if _is_whole(tensor, whole):
-            self.found.keys[name] = (path, key)
+        self.checkpoint.state[name] = tensor
+        if _covers(tensor, full):
+            self.checkpoint.keys[name] = (path, key)
 
 
 class ExpertSlot:
@@ -213,18 +213,18 @@ class ExpertSlot:
     Args:
         path: the layer.
         state: the module's parameters.
-        found: takes the tensors.
+        checkpoint: its ``state`` takes the tensors.
     """
 
-    def __init__(self, path: str, state: dict[str, Tensor], found: Checkpoint) -> None:
-        self.path, self.state, self.found = path, state, found
+    def __init__(self, path: str, state: dict[str, Tensor], checkpoint: Checkpoint) -> None:
+        self.path, self.state, self.checkpoint = path, state, checkpoint
 
     def weight_loader(
         self, slot: Any, tensor: Tensor, name: str, shard_id: str, expert_id: int, return_success: bool = False
     ) -> bool:
         """Take a part of one expert."""
         layer = next(layer for layer, (_, part) in EXPERT_PARTS.items() if part == shard_id)
-        Slot((f"{self.path}.{expert_id}.{layer}.weight",), self.state, self.found).weight_loader(slot, tensor)
+        Slot((f"{self.path}.{expert_id}.{layer}.weight",), self.state, self.checkpoint).weight_loader(slot, tensor)
         return True
 
 

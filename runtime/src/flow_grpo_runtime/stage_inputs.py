@@ -22,11 +22,11 @@ _FORM = "prompt"
 _TENSOR = "tensor in this file"
 
 
-def register_alone(whole: str, position: int, alone: str) -> None:
+def register_alone(topology: str, position: int, alone: str) -> None:
     """Let vllm-omni know the topology in which a stage has no other before it.
 
     Args:
-        whole: vllm-omni's topology.
+        topology: vllm-omni's name of it.
         position: of the stage in it.
         alone: name of the topology of that stage alone.
     """
@@ -34,7 +34,7 @@ def register_alone(whole: str, position: int, alone: str) -> None:
 
     if alone in OMNI_PIPELINES:
         return
-    known = resolve_pipeline_config(whole)
+    known = resolve_pipeline_config(topology)
     stage = dataclasses.replace(
         known.stages[position],
         stage_id=0,
@@ -42,7 +42,7 @@ def register_alone(whole: str, position: int, alone: str) -> None:
         custom_process_input_func=None,
         requires_multimodal_data=False,
     )
-    # The deploy configuration names it: no checkpoint shall be taken for one of it.
+    # Only the deploy configuration names it: vllm-omni must not recognise a checkpoint by its architecture as this one.
     register_pipeline(
         dataclasses.replace(
             known,
@@ -93,16 +93,16 @@ def read_stage_inputs(path: str) -> dict[str, Any]:
         if form is None:
             raise ValueError(f"{path} holds no {STAGE_INPUTS}: the data script makes such files")
 
-        def whole(value: Any) -> Any:
+        def restored(value: Any) -> Any:
             if isinstance(value, dict):
                 return (
                     file.get_tensor(value[_TENSOR])
                     if _TENSOR in value
-                    else {key: whole(item) for key, item in value.items()}
+                    else {key: restored(item) for key, item in value.items()}
                 )
-            return [whole(item) for item in value] if isinstance(value, list) else value
+            return [restored(item) for item in value] if isinstance(value, list) else value
 
-        return dict(whole(json.loads(form)))
+        return dict(restored(json.loads(form)))
 
 
 def give_stage_inputs(prompt: Any, sampling_params: Any) -> None:
@@ -121,7 +121,7 @@ def give_stage_inputs(prompt: Any, sampling_params: Any) -> None:
 
 
 class StageInputsRecorder(nn.Module):
-    """Stands in the place of a pipeline while the data is made, and writes down what it would have got."""
+    """Replaces a pipeline while the data is made, and writes what the stages before hand to it."""
 
     supports_request_batch = False
     supports_step_execution = False
@@ -132,11 +132,11 @@ class StageInputsRecorder(nn.Module):
         self.weights_sources: tuple[Any, ...] = ()
 
     def load_weights(self, weights: Any) -> set[str]:
-        """Take none: it has none."""
+        """Ignore the weights."""
         return set()
 
     def forward(self, req: Any) -> Any:
-        """Write the file that the request names; the picture that goes back is black."""
+        """Write the file that the request names, and return a black image."""
         from vllm_omni.diffusion.data import DiffusionOutput
 
         path = (req.sampling_params.extra_args or {}).get(STAGE_INPUTS)
@@ -149,20 +149,20 @@ class StagedRollout:
     """Goes before :class:`RecordedRollout`: a request brings what the stages before the pipeline made of its prompt."""
 
     def prepare_rollout(self, req: Any) -> None:
-        """Give the pipeline what the stages before it made of the prompt; the token ids are of no use to it.
+        """Put what the stages before made of the prompt into the request, in place of its token ids.
 
         Raises:
             ValueError: the request names no file, or one that cannot be used.
         """
         prompt = req.prompts[0] if req.prompts else None
         give_stage_inputs(prompt, req.sampling_params)
-        given = isinstance(prompt, dict) and STAGE_INPUTS in prompt
-        if not given and not str(getattr(req, "request_id", "")).startswith("dummy_req_id"):
+        has_inputs = isinstance(prompt, dict) and STAGE_INPUTS in prompt
+        if not has_inputs and not str(getattr(req, "request_id", "")).startswith("dummy_req_id"):
             raise ValueError(f"the request names no {STAGE_INPUTS}: the agent loop of this package sends it")
 
 
 def prepare_with_stage_inputs(file: Any, name: str) -> None:
-    """Let the engine's first look at a request find it filled in, as the stages before would have done by then.
+    """Make the pipeline's pre-processor fill in the request first, as the stages before would have.
 
     Args:
         file: module of the pipeline, where the engine looks it up.

@@ -17,7 +17,7 @@ class StagePlan:
     """Where a pipeline stands behind other stages.
 
     Attributes:
-        whole: vllm-omni's topology.
+        topology: vllm-omni's name of it.
         position: of the pipeline's stage in it.
         deploy_file: vllm-omni's own deploy configuration of the topology, below its ``deploy``.
         pipeline: key of the pipeline in vllm-omni's registry.
@@ -25,7 +25,7 @@ class StagePlan:
             behind each row and at the end. None where it draws none.
     """
 
-    whole: str
+    topology: str
     position: int
     deploy_file: str
     pipeline: str
@@ -58,7 +58,7 @@ def recording_config(plan: StagePlan, path: str, folder: str) -> str:
             stage.update(max_num_seqs=1, enforce_eager=True, custom_pipeline_args={"pipeline_class": recorder})
     made = os.path.join(folder, "recording.yaml")
     with open(made, "w", encoding="utf-8") as file:
-        yaml.safe_dump({**content, "pipeline": plan.whole}, file)
+        yaml.safe_dump({**content, "pipeline": plan.topology}, file)
     return made
 
 
@@ -116,7 +116,7 @@ def record_stage_inputs(
             omni.generate(prompt, params)
             if not os.path.isfile(path):
                 raise RuntimeError(
-                    f"vllm-omni handed nothing to stage {plan.position} of {plan.whole} for {path}: its log says why"
+                    f"vllm-omni handed nothing to stage {plan.position} of {plan.topology} for {path}: its log says why"
                 )
             info["inputs"] = json.dumps({**json.loads(info["inputs"]), STAGE_INPUTS: path})
     finally:

@@ -25,7 +25,7 @@ class StepOutput(NamedTuple):
 
 
 class RecordingScheduler:
-    """Steps along training's schedule, records inside of the window, and checks the pipeline's noise levels.
+    """Steps along training's schedule, records within the window, and checks the pipeline's noise levels.
 
     Inside the window a step is stochastic and recorded, outside it is the plain Euler step. Latents, noise levels and
     log-probs are recorded together, so they cannot be out of step, and none of the pipeline's own trajectory is used.
@@ -33,7 +33,7 @@ class RecordingScheduler:
     Args:
         common: what training shares; its ``setup_sigmas`` puts the schedule into a scheduler.
         pipeline: name of the pipeline's class, for messages.
-        highest: the pipeline calls no noise level more than that, not even that of pure noise.
+        highest: the pipeline reports higher noise levels as this one.
     """
 
     def __init__(self, common: Any, pipeline: str, *, highest: float = 1.0) -> None:
@@ -114,8 +114,8 @@ class RecordingScheduler:
         index, (begin, end) = len(self._sigmas), self._window
         if index >= len(self.inner.timesteps):
             raise RuntimeError(f"{self.pipeline} takes more than the {index} steps of the training schedule")
-        inside = begin <= index < end
-        options = self._options if inside else {**self._options, "noise_level": 0.0, "return_logprobs": False}
+        in_window = begin <= index < end
+        options = self._options if in_window else {**self._options, "noise_level": 0.0, "return_logprobs": False}
         sample = sample.float()
         prev_sample, log_prob, _, _ = self.inner.step(
             model_output=velocity.float(),
@@ -127,7 +127,7 @@ class RecordingScheduler:
             **options,
         )
         self._sigmas.append(torch.as_tensor(level, dtype=torch.float32).detach())
-        if inside:
+        if in_window:
             if not self._latents:
                 self._latents.append(sample)
             self._latents.append(prev_sample)

@@ -44,9 +44,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from . import tape_names
-from .tape_names import ABOUT_CHECKS, CHECKS, DRAWS, words
-from .tape_play import HALF, TapeError, leaves_of_node
+from . import tape_play
+from .tape_play import ABOUT_CHECKS, CHECKS, DRAWS, HALF, TapeError, leaves_of_node, words
 from .values import place_of
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -254,14 +253,14 @@ class Tape(TorchFunctionMode):
         kwargs = dict(named)
         into = named.pop("out", None)
         given = _tensors((args, named))
-        name = tape_names.name_of(func)
-        own = tape_names.last(name)
+        name = tape_play.name_of(func)
+        own = tape_play.last(name)
         if own in DRAWS and self._guard is not None:
             return self._drawn(func, name, args, kwargs, given)
         touched = [tensor for tensor in given if self._follows(tensor)]
         if not touched and not (isinstance(into, torch.Tensor) and self._follows(into)):
             return self._untouched(func(*args, **kwargs), name, own, args, given)
-        if name in tape_names.asked():
+        if name in tape_play.asked():
             return func(*args, **named)
         if func is torch.Tensor.__iter__:
             func, name, own = torch.Tensor.unbind, "torch.Tensor.unbind", "unbind"
@@ -287,10 +286,10 @@ class Tape(TorchFunctionMode):
             if not all(bool(tensor.isfinite().all()) for tensor in checks):
                 raise TapeError(f"a prediction is not finite, and the pipeline decides by that{where()}")
             return func(*args, **named)
-        changes = tape_names.changes(name) and name.startswith("torch.")
+        changes = tape_play.changes(name) and name.startswith("torch.")
         if changes and not isinstance(args[0], torch.Tensor):
             raise TapeError(f"the pipeline calls {name}{where()}, which is no function that a tape may hold")
-        why = None if name in tape_names.functions() else f"the pipeline steps with a result of {name}{where()}, which"
+        why = None if name in tape_play.functions() else f"the pipeline steps with a result of {name}{where()}, which"
         why = why and f"{why} is no function that a tape may hold"
         arguments: Any = ("tuple", [])
         others: Any = ("dict", {})
@@ -332,7 +331,7 @@ class Tape(TorchFunctionMode):
         for tensor in _tensors(result):
             # Noise may be laid over what is given (dropout), or have its form alone.
             self._put(tensor, ("refused", why), predicted and not name.endswith("_like"))
-        if tape_names.changes(name):
+        if tape_play.changes(name):
             places = frozenset({place_of(args[0])})
             self._ops.append(_Op(name, ("refused", why), ("dict", {}), places, place_of(args[0])))
         return result
@@ -343,7 +342,7 @@ class Tape(TorchFunctionMode):
             return result
         if own in _READS - _ADDRESSES:
             self.say(f"{_statement()}: numbers of predictions of steps before are read with {own.strip('_')}()")
-        changed = [args[0]] if tape_names.changes(name) and isinstance(args[0], torch.Tensor) else []
+        changed = [args[0]] if tape_play.changes(name) and isinstance(args[0], torch.Tensor) else []
         for tensor in [*_tensors(result), *changed]:
             self._note_earlier(tensor)
         return result

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from . import tape_names
-from .tape_names import DETACHES, NARROWS
-from .tape_play import Program, leaves_of_node
+from . import tape_play
+from .tape_play import DETACHES, NARROWS, Program, leaves_of_node
 
 _SIGNS = {"add": "+", "sub": "-", "subtract": "-", "rsub": "-", "mul": "*", "multiply": "*", "div": "/", "divide": "/"}
 _SIGNS |= {"truediv": "/", "true_divide": "/", "matmul": "@", "pow": "**", "gt": ">", "lt": "<", "ge": ">=", "le": "<="}
@@ -77,7 +76,7 @@ class _Writer:
     def written(self, sign: int) -> str:
         for number, (name, arguments, named) in enumerate(self.ops):
             text = self._op(name, arguments[1], named[1])
-            changes = tape_names.changes(name)
+            changes = tape_play.changes(name)
             bare = text[1] == _ATOM and "(" not in text[0]
             if (self.uses[number] > 1 and not bare) or (changes and number + 1 < len(self.ops)):
                 self.lines.append(f"t{number} = {text[0]}")
@@ -88,7 +87,7 @@ class _Writer:
         return "\n".join([*self.lines, f"velocity = {velocity}"])
 
     def _op(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> _Text:
-        own = tape_names.last(name)
+        own = tape_play.last(name)
         texts = [self._text(node) for node in arguments]
         if own in _FORM and texts:
             return texts[0]

@@ -65,14 +65,14 @@ class TrainedWeights:
 
     def tensor(self, name: str) -> Tensor:
         """A parameter, whole; under LoRA the base's."""
-        return self._whole(self._names[name])
+        return self._full(self._names[name])
 
     def matrices(self, layer: str) -> tuple[Tensor, Tensor]:
         """LoRA's ``A (r, in)`` and ``B (out, r)`` of a layer."""
         sides = self._matrices[layer]
-        return self._whole(sides["A"]), self._whole(sides["B"])
+        return self._full(sides["A"]), self._full(sides["B"])
 
-    def _whole(self, saved: str) -> Tensor:
+    def _full(self, saved: str) -> Tensor:
         first = self._ranks[0][saved]
         spec = getattr(first, "_spec", None)
         if spec is None:
@@ -122,10 +122,10 @@ def read_object(path: str) -> dict[str, Any]:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path} is missing: the checkpoint was not saved whole")
     with open(path, encoding="utf-8") as file:
-        found = json.load(file)
-    if not isinstance(found, dict):
+        content = json.load(file)
+    if not isinstance(content, dict):
         raise ValueError(f"{path} holds no object")
-    return found
+    return content
 
 
 def _loaded(path: str) -> dict[str, Any]:
@@ -133,8 +133,8 @@ def _loaded(path: str) -> dict[str, Any]:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path} is missing: the checkpoint was not saved whole")
     try:
-        found: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        state: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
     except Exception as error:
         line = " ".join(str(error).split())[:200]
         raise ValueError(f"{path} cannot be read: {line}") from None
-    return found
+    return state

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
-from .levels import carry_levels
+from .records import carry_levels
 from .replay import DenoiserCalls, read_calls
 from .stepped_training import LogProbs, SteppedTraining
 
@@ -27,7 +27,7 @@ class RecordedTraining(SteppedTraining):
     def set_timesteps(
         cls, scheduler: FlowMatchSDEDiscreteScheduler, model_config: Any, device: str | torch.device
     ) -> None:
-        """Let levels count as they are; those of each sample come with its record."""
+        """Leave the levels unshifted: those of each sample come with its record."""
         scheduler.set_shift(1.0)
 
     @classmethod
@@ -51,10 +51,7 @@ class RecordedTraining(SteppedTraining):
             model_config: its configuration.
             latents: ``(B, T + 1, …)`` trajectory.
             timesteps: ``(B, T)`` noise levels.
-            prompt_embeds: not used, as are the next three.
-            prompt_embeds_mask: not used.
-            negative_prompt_embeds: not used.
-            negative_prompt_embeds_mask: not used.
+            prompt_embeds, prompt_embeds_mask, negative_prompt_embeds, negative_prompt_embeds_mask: not used.
             micro_batch: holds the recorded calls.
             step: index into the trajectory.
 
@@ -79,28 +76,23 @@ class RecordedTraining(SteppedTraining):
         scheduler_inputs: Any,
         step: int,
     ) -> LogProbs:
-        """Play the tapes of the samples at their own noise levels, and score the rollout's own next samples.
+        """Replay the tapes of the samples, each at its own noise levels, and score the rollout's next samples.
 
         Returns:
             ``(log_prob, prev_sample_mean, std_dev_t, sqrt_dt)``; log_prob is ``(B,)`` float32.
-
-        Raises:
-            ValueError: the rollout recorded no tape.
         """
         calls: DenoiserCalls = model_inputs["calls"]
-        if not calls.taped:
-            raise ValueError("the rollout carried no noise levels: its package is another one than training's")
         velocity, free = calls.velocity(module(calls=calls)[0].float()), calls.free
         levels = calls.levels
         if all(torch.equal(one, levels[0]) for one in levels):
             carry_levels(scheduler, levels[0], velocity.device)
             return cls._log_probs(scheduler, model_config, scheduler_inputs, step, velocity, free)
-        found = []
+        results = []
         for sample, own in enumerate(levels):
             carry_levels(scheduler, own, velocity.device)
             one = slice(sample, sample + 1)
             parts = {name: scheduler_inputs[name][one] for name in ("all_latents", "all_timesteps")}
             part = None if free is None else free[one]
-            found.append(cls._log_probs(scheduler, model_config, parts, step, velocity[one], part))
-        log_prob, mean, deviation, root = (torch.cat(columns) for columns in zip(*found, strict=True))
+            results.append(cls._log_probs(scheduler, model_config, parts, step, velocity[one], part))
+        log_prob, mean, deviation, root = (torch.cat(columns) for columns in zip(*results, strict=True))
         return log_prob, mean, deviation, root

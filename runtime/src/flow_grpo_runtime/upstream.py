@@ -48,6 +48,9 @@ class Upstream:
 
     def __init__(self, version: str, files: Mapping[str, str]) -> None:
         self.version, self.files = version, dict(files)
+        # Names of executed modules begin with that of the caller's module, as a named tuple's does: another process
+        # finds a pickled class by importing what executes its text.
+        self._home = str(sys._getframe(1).f_globals["__name__"])
         self._paths = {_module(file): file for file in self.files}
         absent = (name for name in BESIDE if name not in sys.modules and importlib.util.find_spec(name) is None)
         self._packages = {"vllm", "vllm_omni", *absent, *(file.partition("/")[0] for file in self.files)}
@@ -75,8 +78,7 @@ class Upstream:
                 f"{path} is not the text of vllm-omni {self.version} that this package was verified with: install that "
                 "version, or run `omni-scaffold update` and `omni-scaffold verify` on the package"
             )
-        # Without dots: to pickle, a module inside of another one must be imported through that.
-        module = types.ModuleType(f"{PRIVATE}_{digest[:12]}_{name.replace('.', '_')}")
+        module = types.ModuleType(f"{self._home}.{PRIVATE}_{digest[:12]}_{name.replace('.', '_')}")
         package = path.name == "__init__.py"
         module.__file__, module.__builtins__ = str(path), self._builtins  # type: ignore[attr-defined]
         module.__package__ = name if package else name.rpartition(".")[0]
@@ -90,25 +92,25 @@ class Upstream:
         return module
 
     def __call__(self, name: str) -> Any:
-        """What stands under ``module:name``, or its counterpart."""
+        """The object ``module:name``, or its counterpart."""
         module, _, attribute = name.partition(":")
         return self._find(module, attribute)
 
     def _import(
         self,
         name: str,
-        given: Mapping[str, Any] | None = None,
+        namespace: Mapping[str, Any] | None = None,
         here: Any = None,
         wanted: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
         if level:
-            package = str((given or {})["__package__"]).split(".")
+            package = str((namespace or {})["__package__"]).split(".")
             name = ".".join([*package[: len(package) - level + 1], *([name] if name else [])])
         if name.partition(".")[0] in KERNELS:
             raise ImportError(f"{name} has kernels for inference: the plain code is what is trained")
         if name.partition(".")[0] not in self._packages:
-            return builtins.__import__(name, given, here, wanted or (), 0)
+            return builtins.__import__(name, namespace, here, wanted or (), 0)
         if not wanted:
             return Nowhere(name.partition(".")[0])
         return types.SimpleNamespace(**{one: self._find(name, one) for one in wanted})
@@ -137,22 +139,22 @@ class _Trained(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.decorator_list = [made for made in node.decorator_list if not self._is_left_out(made)]
         returned = {
-            found.value.id for found in ast.walk(node) if isinstance(found, ast.Return) and _is_name(found.value)
+            inner.value.id for inner in ast.walk(node) if isinstance(inner, ast.Return) and _is_name(inner.value)
         }
-        for inside in ast.walk(node):
+        for inner in ast.walk(node):
             for name in ("body", "orelse", "finalbody"):
-                lines = getattr(inside, name, None)
+                lines = getattr(inner, name, None)
                 if isinstance(lines, list):
-                    setattr(inside, name, [new for line in lines for new in _copied_first(line, returned)])
+                    setattr(inner, name, [new for line in lines for new in _copied_first(line, returned)])
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """What is put into a tensor takes its dtype: autocast may compute it in another than the weights'."""
         self.generic_visit(node)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "scatter_":
-            for given in (keyword for keyword in node.keywords if keyword.arg == "src"):
+            for keyword in (keyword for keyword in node.keywords if keyword.arg == "src"):
                 cast = ast.parse(f"x.to({ast.unparse(node.func.value)}.dtype)", mode="eval").body
-                cast.func.value, given.value = given.value, cast  # type: ignore[attr-defined]
+                cast.func.value, keyword.value = keyword.value, cast  # type: ignore[attr-defined]
         return node
 
     def visit_Expr(self, node: ast.Expr) -> Any:
@@ -168,7 +170,7 @@ class _Trained(ast.NodeTransformer):
 
     def visit_With(self, node: ast.With) -> Any:
         self.generic_visit(node)
-        if any(_changes(found) for found in ast.walk(node)):
+        if any(_changes(inner) for inner in ast.walk(node)):
             return node
         node.items = [item for item in node.items if not self._is_left_out(item.context_expr)]
         return node if node.items else node.body
@@ -207,9 +209,9 @@ def _module(file: str) -> str:
 def _installed(file: str) -> Path | None:
     """Where a file of an installed package is, which is looked up without importing it."""
     name = file.partition("/")[0]
-    found = sys.modules.get(name)
-    spec = importlib.util.find_spec(name) if found is None else found.__spec__
-    folders = [*getattr(found, "__path__", ()), *((spec and spec.submodule_search_locations) or ())]
+    loaded = sys.modules.get(name)
+    spec = importlib.util.find_spec(name) if loaded is None else loaded.__spec__
+    folders = [*getattr(loaded, "__path__", ()), *((spec and spec.submodule_search_locations) or ())]
     places = [Path(os.environ[FOLDER])] if os.environ.get(FOLDER) else []
     places += [Path(folder).parent for folder in folders]
     return next((place / file for place in places if (place / file).is_file()), None)
@@ -224,14 +226,14 @@ def in_context(kind: type[nn.Module], fields: Mapping[str, str]) -> type[nn.Modu
     """
 
     def forward(self: nn.Module, *args: Any, **named: Any) -> Any:
-        before = CONTEXT.given
-        CONTEXT.given = {field: named.pop(argument, None) for field, argument in fields.items()}
+        before = CONTEXT.fields
+        CONTEXT.fields = {field: named.pop(argument, None) for field, argument in fields.items()}
         try:
             return kind.forward(self, *args, **named)
         finally:
-            CONTEXT.given = before
+            CONTEXT.fields = before
 
-    return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
+    return type(kind.__name__, (kind,), {"forward": forward, "__module__": sys._getframe(1).f_globals["__name__"]})
 
 
 class FusedCall:

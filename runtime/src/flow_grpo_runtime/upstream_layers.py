@@ -289,9 +289,9 @@ class RoutedExperts(nn.ModuleList):
         """Rows of a parameter of all experts, the checkpoint's name, expert and part."""
         parts = (("w13_", ckpt_gate_proj_name, "w1"), ("w2_", ckpt_down_proj_name, "w2"))
         return [
-            (f"experts.{whole}", f"experts.{expert}.{name}.", expert, part)
+            (f"experts.{fused_name}", f"experts.{expert}.{name}.", expert, part)
             for expert in range(num_experts)
-            for whole, name, part in (*parts, ("w13_", ckpt_up_proj_name, "w3"))
+            for fused_name, name, part in (*parts, ("w13_", ckpt_up_proj_name, "w3"))
         ]
 
 
@@ -310,13 +310,13 @@ class Rotary(nn.Module):
         **hints: Any,
     ) -> None:
         super().__init__()
-        given = dict(rope_parameters or {})
-        kind = given.get("rope_type", "default")
+        rope = dict(rope_parameters or {})
+        kind = rope.get("rope_type", "default")
         if kind != "default" or hints.get("dual_chunk_attention_config") is not None:
             raise NotImplementedError(f"rotary positions of type {kind!r}, or in chunks, have no plain counterpart")
         self.head_size, self.is_neox_style = head_size, is_neox_style
-        self.theta = float(given.get("rope_theta", 10000))
-        self.turned = int(given.get("rope_dim") or head_size * given.get("partial_rotary_factor", 1.0))
+        self.theta = float(rope.get("rope_theta", 10000))
+        self.turned = int(rope.get("rope_dim") or head_size * rope.get("partial_rotary_factor", 1.0))
 
     def forward(self, positions: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys ``(T, heads * D)`` at positions ``(T,)``, in the shapes in which they come."""
@@ -506,13 +506,13 @@ class _ForwardContext:
     """The engine's context of a forward pass, as far as training knows it."""
 
     def __init__(self) -> None:
-        self.given: dict[str, Any] | None = None
+        self.fields: dict[str, Any] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        given = self.__dict__.get("given") or {}
-        if name not in given:
+        fields = self.__dict__.get("fields") or {}
+        if name not in fields:
             raise NotImplementedError(f"{name} of the engine's context is not known in training")
-        return given[name]
+        return fields[name]
 
 
 CONTEXT = _ForwardContext()
@@ -542,7 +542,7 @@ def _first(value: Any, *args: Any, **named: Any) -> Any:
     return value
 
 
-def _given(*args: Any, **named: Any) -> tuple[Any, ...]:
+def _arguments(*args: Any, **named: Any) -> tuple[Any, ...]:
     return args, named
 
 
@@ -587,11 +587,11 @@ ANSWERS: dict[str, Any] = {
     "model_parallel_is_initialized": _no, "is_pp_missing_parameter": _no,
     "tensor_model_parallel_all_reduce": _first, "tensor_model_parallel_all_gather": _first, "sp_shard": _first,
     "sp_gather": _first, "maybe_remap_kv_scale_name": _first, "download_weights_from_hf_specific": _first,
-    "default_weight_loader": None, "divide": lambda whole, parts: whole // parts,
+    "default_weight_loader": None, "divide": lambda total, parts: total // parts,
     "maybe_prefix": lambda prefix, name: f"{prefix}.{name}" if prefix else name, "make_layers": _make_layers,
     "make_empty_intermediate_tensors_factory": _none, "direct_register_custom_op": _none,
-    "SequenceParallelInput": _given, "SequenceParallelOutput": _given, "CacheDiTAdapterConfig": _given,
-    "get_forward_context": lambda: CONTEXT, "is_forward_context_available": lambda: CONTEXT.given is not None,
+    "SequenceParallelInput": _arguments, "SequenceParallelOutput": _arguments, "CacheDiTAdapterConfig": _arguments,
+    "get_forward_context": lambda: CONTEXT, "is_forward_context_available": lambda: CONTEXT.fields is not None,
     "get_sp_shard_original_seq_len": _none, "get_current_diffusion_config_or_none": _none,
     **{f"get_{group}_group": Alone for group in ("tp", "pp", "sp")}, "sharded_weight_loader": _none,
     "get_current_vllm_config": lambda: SimpleNamespace(parallel_config=Alone()), "get_local_device": _local_device,

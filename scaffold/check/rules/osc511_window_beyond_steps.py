@@ -1,8 +1,9 @@
-"""The SDE window of a script does not fit its range, or the range reaches beyond the steps.
+"""The SDE window of a script does not fit its range, or the range reaches beyond the steps that have noise.
 
 Noise and log-probs exist only inside the window. A range that ends after the last denoising step, or is smaller than
 the window, gives some ranks a window without steps: their samples carry no log-probs, and the batch cannot be put
-together.
+together. Under ``cps`` a step's deviation is a share of the next noise level, which is 0 after the last step: it has no
+noise there, the log-prob has no gradient, and nothing is trained.
 
     num_inference_steps=15 sde_window_size=2 sde_window_range='[0, 20]'
 
@@ -39,6 +40,8 @@ def check(package: Package) -> Hits:
         range_option = script.override(f"{ROLLOUT}algo.sde_window_range")
         steps = integer(steps_option.value) if steps_option is not None else None
         size = integer(size_option.value) if size_option is not None else None
+        kind = script.override(f"{ROLLOUT}algo.sde_type")
+        silent = kind is not None and isinstance(kind.value, str) and kind.value.strip("\"'") == "cps"
         if size is None or size_option is None or size <= 0:
             continue
         bounds = integers(range_option.value) if range_option is not None else None
@@ -50,6 +53,9 @@ def check(package: Package) -> Hits:
             elif steps is not None and high > steps - fewer:
                 text = f"the range ends at step {high}, {steps} inference steps have {steps - fewer}"
                 yield Hit(script, range_option.span, text, f"let the range end at {steps - fewer} at the latest")
+            elif steps is not None and silent and high == steps - fewer:
+                text = f"step {high - 1} is the last one, which has no noise and no gradient under cps"
+                yield Hit(script, range_option.span, text, f"let the range end at {high - 1}")
         elif range_option is None and steps is not None and size > steps - fewer:
             text = f"a window of {size} steps, {steps} inference steps have {steps - fewer}"
             yield Hit(script, size_option.span, text, "shorten the window")
@@ -69,5 +75,21 @@ FAILING = (
             "«actor_rollout_ref.rollout.algo.sde_window_range='[0, 20]'»",
         ),
     ),
+    Example(
+        "the last step of cps",
+        launch=[
+            ("algo.sde_type=sde", "algo.sde_type=cps"),
+            (
+                "actor_rollout_ref.rollout.algo.sde_window_range='[0, 7]'",
+                "«actor_rollout_ref.rollout.algo.sde_window_range='[0, 15]'»",
+            ),
+        ],
+    ),
 )
-PASSING = (Example("up to the last step", launch=("sde_window_range='[0, 7", "sde_window_range='[0, 15")),)
+PASSING = (
+    Example("up to the last step", launch=("sde_window_range='[0, 7", "sde_window_range='[0, 15")),
+    Example(
+        "up to the last step but one of cps",
+        launch=[("algo.sde_type=sde", "algo.sde_type=cps"), ("sde_window_range='[0, 7", "sde_window_range='[0, 14")],
+    ),
+)

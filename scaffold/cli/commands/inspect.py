@@ -67,6 +67,7 @@ def inspect(
         from scaffold.checkpoint import read_checkpoint
 
         headers = read_checkpoint(checkpoint)
+    asked = pipeline
     source, pipeline = with_own_pipeline(locate(vllm_omni), pipeline)
     report = inspect_pipeline(source, pipeline, headers, task.asked)
     if fact is not None or extract is not None:
@@ -86,5 +87,4 @@ def inspect(
 
     options = [] if vllm_omni in (None, DEFAULT_VERSION) else ["--vllm-omni", str(vllm_omni)]
     options += [] if checkpoint is None else ["--checkpoint", str(checkpoint)]
-    asked = None if report.upstream.registry_keys else pipeline
     print_report(report, svg=export_svg, options=options, asked=asked)

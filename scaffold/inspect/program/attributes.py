@@ -226,13 +226,13 @@ class Attributes:
             else:
                 for name, value in obj.kwargs.items():
                     obj.attrs.setdefault(name, value)
-                obj.filled = self.run.outside.held(obj.kwargs.get(SPREAD))
+                obj.filled = self.run.outside.data_of(obj.kwargs.get(SPREAD))
         finally:
             self.path.depth, self.path.conditions, self.path.loops = state
 
     def _init_dataclass(self, obj: Obj) -> None:
         remaining = list(obj.args)
-        data = self.run.outside.held(obj.kwargs.get(SPREAD))
+        data = self.run.outside.data_of(obj.kwargs.get(SPREAD))
         for owner, name, default in obj.cls.all_fields():
             if remaining:
                 obj.attrs[name] = remaining.pop(0)

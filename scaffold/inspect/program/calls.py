@@ -44,7 +44,7 @@ class Calls:
                 for key, item in option.items.items():
                     if isinstance(key, str) and key != ANY_KEY:
                         found.setdefault(key, item)
-                if not option.exact and SPREAD not in found and self.run.outside.held(option) is not None:
+                if not option.exact and SPREAD not in found and self.run.outside.data_of(option) is not None:
                     found[SPREAD] = option
             elif not is_none(option):
                 found.setdefault(SPREAD, option)

@@ -72,7 +72,7 @@ class Containers:
                 result.items.update(value.items)
                 result.exact = result.exact and value.exact
             else:
-                data = self.run.outside.held(value)
+                data = self.run.outside.data_of(value)
                 if data is not None:
                     self.run.outside.over(result.items, data)
                 result.exact = False
@@ -247,7 +247,7 @@ class Containers:
                     return default
                 if "**" in table.items:
                     return self._get(table.items["**"], args, at)
-                data = self.run.outside.held(table)
+                data = self.run.outside.data_of(table)
                 if data is not None and isinstance(key.value, str):
                     return self.run.outside.entry(data, key.value, default, at)
             elif name == "setdefault":
@@ -263,7 +263,7 @@ class Containers:
             return Seq("list", list(table.items.values()), table.exact, self.path.depth, at=at)
         if name == "update":
             for source in [*args, Map(dict(kwargs))]:
-                data = self.run.outside.held(source)
+                data = self.run.outside.data_of(source)
                 if data is not None:
                     self.run.outside.over(table.items, data)
                     table.items["**"] = data

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scaffold.inspect.program.algebra import options
+from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.by_default import by_default, leans
 from scaffold.inspect.program.trace import CallRecord, LoopRecord, Trace
 from scaffold.inspect.program.updates import (
     STEP_METHOD,
+    arguments,
     inline_output,
     is_renoised,
     is_step,
@@ -57,7 +58,9 @@ def find_denoising(trace: Trace) -> list[Denoising]:
     found: list[Denoising] = []
     for loop in trace.loops.values():
         candidates = [c for variable in loop.carried.values() if (c := _from_variable(loop, variable)) is not None]
-        best = max(candidates, key=_rank, default=None) or _from_calls(loop, steps.get(loop.number, []))
+        best = max(candidates, key=lambda c: (*_rank(c), _is_called_with(c, candidates)), default=None) or _from_calls(
+            loop, steps.get(loop.number, [])
+        )
         if best is not None:
             best.streams = tuple(candidates)
             found.append(best)
@@ -87,6 +90,19 @@ def _preference(found: Denoising) -> tuple[bool, bool, bool, int]:
 def _rank(found: Denoising) -> tuple[bool, bool]:
     """Rank a scheduler's step first, then a written update, then re-noised predictions."""
     return (found.step is not None, found.inline is not None)
+
+
+def _is_called_with(found: Denoising, candidates: list[Denoising]) -> bool:
+    """Whether a call of a turn is given the variable; a sum of predictions that is kept for later turns is given none.
+
+    It tells variables apart of which a turn updates several.
+    """
+    variable = found.sample
+    if len(candidates) < 2 or variable is None or variable.final is None:
+        return False
+    ends = {id(c.sample) for c in candidates}
+    calls = [node for node in walk(variable.final, stop=ends) if isinstance(node, Call) and node is not found.step]
+    return any(node is variable for call in calls for given in arguments(call) for node in walk(given, stop=ends))
 
 
 def _from_variable(loop: LoopRecord, variable: Carried) -> Denoising | None:

@@ -172,7 +172,7 @@ class Items:
                     target.items[key.value] = join([value, old]) if weak and old is not None else value
                 else:
                     target.exact = False
-                    data = self.run.outside.held(key) or self.run.outside.held(value)
+                    data = self.run.outside.data_of(key) or self.run.outside.data_of(value)
                     if data is not None:
                         self.run.outside.over(target.items, data)
             elif isinstance(target, Seq):

@@ -179,7 +179,7 @@ class Library:
         if len(args) == 3 and isinstance(args[1], Const):
             self.run.set_attr(args[0], str(args[1].value), args[2])
             return NONE
-        data = self.run.outside.held(args[2]) or self.run.outside.held(args[1]) if len(args) == 3 else None
+        data = self.run.outside.data_of(args[2]) or self.run.outside.data_of(args[1]) if len(args) == 3 else None
         if data is not None and isinstance(args[0], Obj) and args[0].root is None:
             self.run.attributes.ensure_ready(args[0])
             self.run.outside.fill(args[0], data)

@@ -30,10 +30,10 @@ class OutsideData:
     def __init__(self, run: Execution) -> None:
         self.run = run
 
-    def held(self, value: Value | None) -> Value | None:
+    def data_of(self, value: Value | None) -> Value | None:
         """Return the data that a dictionary, or what is made of it, holds; None where it holds none."""
         for option in options(value):
-            if isinstance(option, Op) and option.op == "|" and any(self.held(part) for part in option.args):
+            if isinstance(option, Op) and option.op == "|" and any(self.data_of(part) for part in option.args):
                 return option
             for node in reach([option], _inside):
                 if isinstance(node, Conf) or (isinstance(node, Call) and _reads(node)):
@@ -54,7 +54,7 @@ class OutsideData:
             given: keyword arguments by name, the spread one under ``**``.
             taken: how many parameters are given by position.
         """
-        data = self.held(given.get(SPREAD))
+        data = self.data_of(given.get(SPREAD))
         if data is None:
             return given
         spec = func.node.args

@@ -280,7 +280,7 @@ class Program:
                             return f"{name}.{inner}"
         return None
 
-    def whole(self, receiver: Value) -> Value:
+    def attribute_value(self, receiver: Value) -> Value:
         """All that the attribute may hold of which a step that is followed names one object."""
         return self.pipeline.attrs.get(self.attribute_of(receiver) or "", receiver)
 

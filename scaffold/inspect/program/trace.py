@@ -35,7 +35,7 @@ class CallRecord:
         return self.func.base if isinstance(self.func, Attr) else None
 
     @property
-    def given(self) -> list[Value]:
+    def arguments(self) -> list[Value]:
         """All arguments, those by position first."""
         return [*self.args, *self.kwargs.values()]
 

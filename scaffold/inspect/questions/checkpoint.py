@@ -17,7 +17,6 @@ from scaffold.inspect.key_edits import (
     whole_names,
 )
 from scaffold.inspect.loading_rules import Rules
-from scaffold.inspect.passed_over import filters, handed_on, held_names, leaves_out
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.name_tests import (
@@ -30,6 +29,7 @@ from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Conditions
 from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj, Op, Param, Seq
 from scaffold.inspect.report import FILES
+from scaffold.inspect.skipped_weights import filters, handed_on, held_names, leaves_out
 from scaffold.inspect.weight_files import opens_files, weight_files
 from scaffold.inspect.weight_sources import text_of, weight_sources
 from scaffold.source.values import Func, Value
@@ -139,7 +139,7 @@ def _follow_loader(program: Program, obj: Obj, rules: Rules, done: set[int], fil
         names = [a.arg for a in found[1].args.args[1:2]] or [WEIGHTS]
         program.invoke(obj, LOADER, {names[0]: Param(WEIGHTS, "")})
         made = program.trace.calls[calls:]
-        rules.handed |= {id(a) for r in made if not isinstance(r.func, Func) for a in r.given}
+        rules.handed |= {id(a) for r in made if not isinstance(r.func, Func) for a in r.arguments}
         _collect(program, rules, edits, skips, obj is program.pipeline, said(made))
         for source, target, place in whole_names(program, made):
             rules.rename(source, target, place, "equal")

@@ -53,7 +53,7 @@ def _made_by_itself(obj: Obj) -> set[str]:
 
 def _everything(program: Program) -> list[Value]:
     """All objects and settings among what calls were given and objects hold, each once."""
-    given = [v for r in program.trace.calls for v in r.given]
+    given = [v for r in program.trace.calls for v in r.arguments]
     values = [*given, *program.pipeline.attrs.values()]
 
     def inner(node: Value) -> list[Value]:

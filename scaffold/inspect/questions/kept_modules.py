@@ -26,7 +26,7 @@ class KeptCall:
     module: Obj | None
 
     @property
-    def given(self) -> list[Value]:
+    def arguments(self) -> list[Value]:
         """Its arguments."""
         return [*self.record.args, *self.record.kwargs.values()]
 
@@ -39,12 +39,12 @@ def answers(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     last: dict[str, KeptCall] = {}
     for call in kept_calls(program):
-        given = [rearranged(value) for value in call.given]
+        given = [rearranged(value) for value in call.arguments]
         if any(is_sample(value, loop.sample) for value in given):
             facts.setdefault("detail.modules.input", fact(call.path, [call.record.at]))
         elif any(is_turn(value, loop.number) for value in given):
             facts.setdefault("detail.modules.time", fact(call.path, [call.record.at]))
-        elif any(through_model(value, loop.sample) for value in call.given):
+        elif any(through_model(value, loop.sample) for value in call.arguments):
             last[call.path] = call
     if len(last) == 1:
         ((path, call),) = last.items()

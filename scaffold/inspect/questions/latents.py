@@ -65,7 +65,7 @@ def decode_record(program: Program) -> CallRecord | None:
     for record in program.trace.calls:
         if record.method != "decode" or loop.number in record.loops:
             continue
-        given = record.given
+        given = record.arguments
         if any(from_sample(value) for value in given[:2]):
             return record
     return None
@@ -144,7 +144,7 @@ def unpatchify(program: Program) -> Unpatchify | None:
     record = decode_record(program)
     if record is None:
         return None
-    for given in record.given:
+    for given in record.arguments:
         for node in walk(given):
             if isinstance(node, Call) and node.name == "einsum" and len(node.args) == 2:
                 found = _from_einsum(node, given)

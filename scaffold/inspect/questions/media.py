@@ -79,7 +79,42 @@ def _required(program: Program) -> Fact:
             names = dict.fromkeys(_name(key) for _, key in group)
             media = [name for name in names if name in _INPUTS]
             found.setdefault(" or ".join(media or names), at)
+    for name, at in _of_the_key(program):
+        found.setdefault(name, at)
     return fact(list(found), list(found.values()) or [program.place(program.cls)], "likely")
+
+
+def _of_the_key(program: Program) -> Iterator[tuple[str, Evidence | None]]:
+    """Keys of a request without which that variant of a class refuses it for which a registry key stands.
+
+    The text ties a key to a flag by choosing between names: ``KEY if flag else OTHER``; ``self.flag`` decides later.
+    """
+    key = program.execution.model_name
+    tree = list(walk_tree(program.source.tree(program.target.file))) if key is not None else []
+    names = {
+        ast.unparse(node.targets[0]): node.value.value
+        for node in tree
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+    }
+    flags = {
+        node.test.id
+        for node in tree
+        if isinstance(node, ast.IfExp) and isinstance(node.test, ast.Name) and names.get(ast.unparse(node.body)) == key
+    }
+    methods = program.cls.methods.values()
+    read: dict[str, str] = {}
+    for node in (node for method in methods for node in walk_tree(method) if isinstance(node, ast.Assign)):
+        found = looked_up(node.value)
+        if found is not None and isinstance(found[1], ast.Constant) and isinstance(found[1].value, str):
+            read[ast.unparse(node.targets[0])] = found[1].value
+    for outer in (node for method in methods for node in walk_tree(method) if isinstance(node, ast.If)):
+        if ast.unparse(outer.test).removeprefix("self.") not in flags:
+            continue
+        for inner in (node for node in outer.body if isinstance(node, ast.If) and isinstance(node.body[0], ast.Raise)):
+            for part in inner.test.values if isinstance(inner.test, ast.BoolOp) else [inner.test]:
+                absent = ast.unparse(part).removesuffix(" is None")
+                if absent in read and absent != ast.unparse(part):
+                    yield read[absent], program.place(program.cls, inner.body[0])
 
 
 def _blocks(program: Program) -> Fact:

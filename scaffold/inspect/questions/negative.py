@@ -61,7 +61,7 @@ def _by_what_is_said(program: Program, fixed: Fact | None, guided: bool) -> dict
 def _by_key(program: Program) -> tuple[dict[str, Fact], list[Evidence | None] | None]:
     """The keys that a negative prompt is read under, and the places where nothing at all is encoded without one."""
     for record in encode_calls(program):
-        text = next(iter(record.given), None)
+        text = next(iter(record.arguments), None)
         params = [n for n in text_parts(text) if isinstance(n, Param) and n.root in ("prompt", "extra_args")]
         if text is None or not params or not all(_NEGATIVE.search(p.key) for p in params):
             continue

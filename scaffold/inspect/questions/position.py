@@ -52,7 +52,7 @@ def _table(program: Program) -> dict[str, Fact]:
 
 def _are_places(record: CallRecord, loop: Denoising) -> bool:
     """Whether a call is given numbers that were counted, and nothing of the sample, its time or the text."""
-    nodes = list(_contents(record.given))
+    nodes = list(_contents(record.arguments))
     counted = any(isinstance(n, Call) and n.name in _COUNTED for n in nodes)
     return counted and not any(n is loop.sample or is_entry(n, loop.number) for n in nodes)
 
@@ -69,7 +69,7 @@ def _contents(values: list[Value]) -> Iterator[Value]:
 def _is_added(program: Program, record: CallRecord, loop: Denoising) -> bool:
     """Whether what a call gives is added to, or joined with, what was made of the sample."""
     of_sample = Search(lambda node: node is loop.sample)
-    given = [v for r in program.trace.calls if loop.number in r.loops for v in r.given]
+    given = [v for r in program.trace.calls if loop.number in r.loops for v in r.arguments]
     made = [v for v in (loop.model_output,) if v is not None]
     for node in walk_all([*made, *given], {id(loop.sample)}):
         terms = _terms(node)

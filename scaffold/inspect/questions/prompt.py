@@ -66,7 +66,7 @@ def answers(program: Program) -> dict[str, Fact]:
 
 def _key(encoders: list[CallRecord]) -> Param | None:
     """Where the request's words stand: its own prompt, else the one key that text is read under."""
-    texts = [r.given[0] for r in encoders]
+    texts = [r.arguments[0] for r in encoders]
     read = [n for n in walk_all(texts) if isinstance(n, Param) and n.root == "prompt" and n.key]
     found = {n.key: n for n in reversed(read) if "neg" not in n.key and "uncond" not in n.key}
     if "prompt" in found:
@@ -106,7 +106,7 @@ def _encode_calls(program: Program, made: int) -> list[CallRecord]:
     for record in program.trace.calls[:made]:
         if not isinstance(record.result, Call) or not is_tokenizer_call(record):
             continue
-        given = record.given
+        given = record.arguments
         if any(of_request(v) for v in given[:2]):
             found.append(record)
     return found
@@ -114,7 +114,7 @@ def _encode_calls(program: Program, made: int) -> list[CallRecord]:
 
 def _not_rewritten(program: Program, encoders: list[CallRecord]) -> list[CallRecord]:
     """Those whose ids no language model continues: it writes another prompt, which is encoded in its turn."""
-    given = [v for r in program.trace.calls if r.method == "generate" for v in r.given]
+    given = [v for r in program.trace.calls if r.method == "generate" for v in r.arguments]
     read = {id(node) for node in walk_all(given)}
     return [record for record in encoders if id(record.result) not in read]
 

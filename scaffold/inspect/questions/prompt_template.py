@@ -41,7 +41,7 @@ def fixed_words(program: Program) -> Fact | None:
 
 
 def _text(record: CallRecord) -> Value | None:
-    return next(iter(record.given), None)
+    return next(iter(record.arguments), None)
 
 
 def _around_prompt(text: Value | None) -> tuple[str, str] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaffold.inspect.facts import Fact
 from scaffold.inspect.loop_schedule import loop_schedule
 from scaffold.inspect.program import Program
-from scaffold.inspect.questions.held_schedule import held_schedule
+from scaffold.inspect.questions.class_schedule import class_schedule
 
 ORDER = 5
 KEYS = (
@@ -23,7 +23,7 @@ def answers(program: Program) -> dict[str, Fact]:
 
     What the loop runs over decides, then the class of the source that makes it.
     """
-    found, other = dict(loop_schedule(program)), held_schedule(program)
+    found, other = dict(loop_schedule(program)), class_schedule(program)
     for key in KEYS:
         if key in other and (key not in found or found[key].confidence == "unknown"):
             found[key] = other[key]

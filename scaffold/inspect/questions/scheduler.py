@@ -60,7 +60,7 @@ def _is_an_objects(program: Program, found: Denoising) -> bool:
             continue
         holder = record.receiver
         if isinstance(holder, Obj) and not holder.cls.is_module and len(record.args) + len(record.kwargs) >= 3:
-            if any(is_sample(a, found.sample) for a in record.given):
+            if any(is_sample(a, found.sample) for a in record.arguments):
                 return True
     return False
 

@@ -119,7 +119,7 @@ def _embedder(program: Program) -> tuple[Obj, str, Value] | None:
             continue
         if record.receiver is denoiser.receiver or record.receiver.root is not None:
             continue
-        given = record.given
+        given = record.arguments
         times = [v if is_turn(v, loop.number) else passed[_base(v)] for v in given if _is_time(v, loop.number, passed)]
         if len(times) != 1 or len(given) > MAX_GIVEN or len(record.callers) <= len(denoiser.record.callers):
             continue
@@ -175,7 +175,7 @@ def _kept_embedder(program: Program) -> tuple[Obj, str, Value] | None:
     """The same where the pipeline keeps it in a dictionary, outside of the denoiser."""
     loop = program.denoising
     for call in kept_calls(program):
-        for value in call.given:
+        for value in call.arguments:
             if loop is not None and call.module is not None and is_turn(rearranged(value), loop.number):
                 return call.module, "forward", rearranged(value)
     return None

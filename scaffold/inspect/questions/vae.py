@@ -108,7 +108,7 @@ def _is_unpacked(program: Program) -> bool:
     if record is None or loop is None or loop.sample is None:
         return False
     stop = {id(value) for value in (loop.sample, loop.sample.final, loop.step, loop.inline) if value is not None}
-    given = [node for value in record.given for node in walk(value, stop)]
+    given = [node for value in record.arguments for node in walk(value, stop)]
     for node in given:
         if isinstance(node, Call) and node.name in ("reshape", "view", "permute", "unflatten", "pixel_shuffle"):
             sizes = node.args[0].items if node.args and isinstance(node.args[0], Seq) else node.args

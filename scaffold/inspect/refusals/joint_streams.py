@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import depends, options, same
+from scaffold.inspect.program.algebra import depends, options, same, walk
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.updates import STEP_METHOD, through_model
-from scaffold.inspect.program.values import NONE, Attr, Carried, Seq
+from scaffold.inspect.program.values import NONE, Attr, Carried, Obj, Seq
 from scaffold.inspect.refusals.refusal import Refusal
-from scaffold.source.values import Value
+from scaffold.source.values import Func, Value
 
 ORDER = 30
 
@@ -20,7 +20,7 @@ def refusal(program: Program) -> Refusal | None:
     loop = program.denoising
     if loop is None:
         return None
-    names = _streams(loop) or _stepped_apart(program, loop)
+    names = _streams(program, loop) or _stepped_apart(program, loop)
     if len(names) < 2:
         return None
     reason = (
@@ -30,7 +30,7 @@ def refusal(program: Program) -> Refusal | None:
     return Refusal(reason, [*names.values(), loop.loop.at], on_this_path_only=True)
 
 
-def _streams(loop: Denoising) -> dict[str, Evidence | None]:
+def _streams(program: Program, loop: Denoising) -> dict[str, Evidence | None]:
     """The variables that are samples of one prediction, with the place of their update."""
     found: dict[str, Evidence | None] = {}
     if loop.step is not None and loop.sample is None:
@@ -39,7 +39,11 @@ def _streams(loop: Denoising) -> dict[str, Evidence | None]:
         if len(tuples) > 1:
             return {_name(i, n): loop.step.at for n, i in enumerate(_pair(tuples[-1]))}
     samples = [s.sample for s in loop.streams if s.sample is not None]
+    # What no model is given is no sample: a sum of predictions that a turn keeps for later ones, say.
+    given = _given_to_models(program, loop, samples)
     for stream in loop.streams:
+        if given and stream.sample not in given:
+            continue
         others = [o for s in loop.streams if s is not stream for _, o in s.ways]
         # Where a turn has several ways, the place is one at which the streams part.
         own = [update for update, output in stream.ways if not any(same(output, o) for o in others)]
@@ -53,6 +57,22 @@ def _streams(loop: Denoising) -> dict[str, Evidence | None]:
     if len(found) > 1 and all(_are_same(o, outputs[0]) for o in outputs):
         return {}
     return found
+
+
+def _given_to_models(program: Program, loop: Denoising, samples: list[Carried]) -> list[Carried]:
+    """Those of the samples that a module other than the pipeline is called with in a turn."""
+    found = []
+    for record in program.trace.calls:
+        bound = record.func.bound if isinstance(record.func, Func) else record.held_by
+        held = [o for o in options(bound) if isinstance(o, Obj) and o.cls.is_module and o is not program.pipeline]
+        if loop.number in record.loops and held:
+            # What another sample becomes at the end of a turn is none of the call's.
+            found += [
+                node
+                for value in (*record.args, *record.kwargs.values())
+                for node in walk(value, stop=set(map(id, samples)))
+            ]
+    return [sample for sample in samples if any(node is sample for node in found)]
 
 
 def _stepped_apart(program: Program, loop: Denoising) -> dict[str, Evidence | None]:

@@ -41,7 +41,7 @@ def _leads_on(loop: Denoising) -> bool:
 
 def _stochastic(program: Program, step: Call) -> Value | None:
     """A scheduler that is always constructed to renoise."""
-    whole = program.whole(step.receiver) if step.receiver is not None else None
+    whole = program.attribute_value(step.receiver) if step.receiver is not None else None
     held = [o for o in options(whole) if isinstance(o, (Obj, Call))]
     flags = [o.kwargs.get("stochastic_sampling") for o in held]
     on = [f for f in flags if isinstance(f, Const) and f.value is True]

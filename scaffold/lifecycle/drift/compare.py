@@ -18,12 +18,12 @@ from scaffold.grade import compose, is_ported
 from scaffold.grade.origin import refuse_other_code
 from scaffold.inspect import inspect_pipeline
 from scaffold.lifecycle.derive import derive
+from scaffold.lifecycle.drift.dependents import Dependents, Rendering
 from scaffold.lifecycle.drift.executed import executed_changes
 from scaffold.lifecycle.drift.facts import FactChange, changed_facts
 from scaffold.lifecycle.drift.hunks import Hunk, hunks, on_disk
 from scaffold.lifecycle.drift.names import Names
 from scaffold.lifecycle.drift.report import Drift, FactDrift
-from scaffold.lifecycle.drift.resting import Rendering, Resting
 from scaffold.lifecycle.drift.surface import surface_changes
 from scaffold.lifecycle.drift.uses import uses
 from scaffold.lifecycle.next_spec import located, pipeline_of, recorded_version, successor
@@ -43,7 +43,7 @@ from scaffold.upstream.versions import fits
 if TYPE_CHECKING:
     from scaffold.grade import Graded
     from scaffold.inspect import Report
-    from scaffold.lifecycle.drift.resting import Rendering
+    from scaffold.lifecycle.drift.dependents import Rendering
     from scaffold.lifecycle.drift.surface import SurfaceChange
     from scaffold.lifecycle.package import ScaffoldedPackage
     from scaffold.upstream import UpstreamSource
@@ -88,7 +88,7 @@ def compare(request: DriftRequest) -> Drift:
     changes = changed_facts(before, after)
     with step("rendering with the old and the new answers"):
         rendering, why = _rendering(package, before, old_source)
-        facts, together = _resting(rendering, changes)
+        facts, together = _dependents(rendering, changes)
         ported: tuple[Hunk, ...] = ()
         if package is not None and rendering is not None and is_ported(package.spec):
             ported, why = ported_hunks(package, rendering, after, new_source)
@@ -96,8 +96,8 @@ def compare(request: DriftRequest) -> Drift:
     disk = _python_files(package) if package is not None else None
     if rendering is not None and disk is not None:
         facts = [
-            replace(fact, resting=replace(fact.resting, hunks=on_disk(fact.resting.hunks, rendering.files, disk)))
-            if fact.resting is not None
+            replace(fact, dependents=replace(own, hunks=on_disk(own.hunks, rendering.files, disk)))
+            if (own := fact.dependents) is not None
             else fact
             for fact in facts
         ]
@@ -233,20 +233,22 @@ def _fresh(report: Report, source: UpstreamSource) -> Graded:
     return compose(SpecRequest(report, derive_names(preset.name), profile), source)
 
 
-def _resting(rendering: Rendering | None, changes: tuple[FactChange, ...]) -> tuple[list[FactDrift], tuple[Hunk, ...]]:
+def _dependents(
+    rendering: Rendering | None, changes: tuple[FactChange, ...]
+) -> tuple[list[FactDrift], tuple[Hunk, ...]]:
     """Return what depends on each fact alone, and the lines that change only if several facts change together."""
     if rendering is None:
         return [FactDrift(change, None) for change in changes], ()
     facts = []
     with progress_bar("facts") as progress:
         for number, change in enumerate(changes, start=1):
-            facts.append(FactDrift(change, rendering.resting_on((change,))))
+            facts.append(FactDrift(change, rendering.dependents_of((change,))))
             progress(number, len(changes))
-    whole = rendering.resting_on(changes) if len(changes) > 1 else Resting()
+    whole = rendering.dependents_of(changes) if len(changes) > 1 else Dependents()
     alone = {
         (hunk.file, line)
         for fact in facts
-        for hunk in (fact.resting.hunks if fact.resting is not None else ())
+        for hunk in (fact.dependents.hunks if fact.dependents is not None else ())
         for line in _span(hunk)
     }
     together = tuple(hunk for hunk in whole.hunks if not alone.intersection((hunk.file, line) for line in _span(hunk)))
@@ -257,7 +259,7 @@ def _unanswered(fact: FactDrift) -> bool:
     """Whether one version has neither a value nor a place for the fact, and no rendered line depends on it."""
     sides = (fact.change.before, fact.change.after)
     silent = any(side.confidence == "unknown" and not side.evidence for side in sides)
-    return silent and fact.resting is not None and fact.resting == Resting()
+    return silent and fact.dependents is not None and fact.dependents == Dependents()
 
 
 def _span(hunk: Hunk) -> range:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scaffold.inspect.facts import Evidence
+    from scaffold.lifecycle.drift.dependents import Dependents
     from scaffold.lifecycle.drift.executed import ExecutedChange
     from scaffold.lifecycle.drift.facts import FactChange
     from scaffold.lifecycle.drift.hunks import Hunk
-    from scaffold.lifecycle.drift.resting import Resting
     from scaffold.lifecycle.drift.surface import SurfaceChange
 
 
@@ -80,22 +80,24 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class FactDrift:
-    """A changed fact and what depends on it; ``resting`` is None if nothing could be rendered."""
+    """A changed fact and what depends on it; ``dependents`` is None if nothing could be rendered."""
 
     change: FactChange
-    resting: Resting | None
+    dependents: Dependents | None
 
     @property
     def effect(self) -> str | None:
         """What breaks, in one sentence; None if nothing is known to break."""
-        if self.resting is not None and self.resting.refused is not None:
-            return f"nothing can be rendered any more: {self.resting.refused}"
+        if self.dependents is not None and self.dependents.refused is not None:
+            return f"nothing can be rendered any more: {self.dependents.refused}"
         return CONSEQUENCES.get(self.change.name)
 
     @property
     def matters(self) -> bool:
         """Whether a rendered line depends on the fact, or its new value cannot be rendered."""
-        return self.resting is not None and bool(self.resting.hunks or self.resting.refused or self.resting.kept)
+        return self.dependents is not None and bool(
+            self.dependents.hunks or self.dependents.refused or self.dependents.kept
+        )
 
 
 @dataclass(frozen=True)
@@ -164,17 +166,17 @@ class Drift:
 
 
 def _fact(fact: FactDrift) -> dict[str, Any]:
-    change, resting = fact.change, fact.resting
+    change, dependents = fact.change, fact.dependents
     return {
         "fact": change.name,
         "before": change.before.value,
         "after": change.after.value,
         "confidence": {"before": change.before.confidence, "after": change.after.confidence},
         "evidence": {"before": _places(change.before.evidence), "after": _places(change.after.evidence)},
-        "spec": list(resting.keys) if resting is not None else None,
-        "kept": list(resting.kept) if resting is not None else None,
-        "refused": resting.refused if resting is not None else None,
-        "lines": [_hunk(hunk) for hunk in resting.hunks] if resting is not None else None,
+        "spec": list(dependents.keys) if dependents is not None else None,
+        "kept": list(dependents.kept) if dependents is not None else None,
+        "refused": dependents.refused if dependents is not None else None,
+        "lines": [_hunk(hunk) for hunk in dependents.hunks] if dependents is not None else None,
         "effect": fact.effect,
     }
 

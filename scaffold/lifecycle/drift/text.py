@@ -63,20 +63,20 @@ def _print_executed(console: SafeConsole, change: ExecutedChange) -> None:
 
 
 def _print_fact(console: SafeConsole, fact: FactDrift, drift: Drift) -> None:
-    change, resting = fact.change, fact.resting
+    change, dependents = fact.change, fact.dependents
     console.print()
     console.print(said((change.name, "bold")))
     old, new = _values(change.before, change.after)
     _print_value(console, drift.before, old, change.before)
     _print_value(console, drift.after, new, change.after)
-    if resting is not None:
-        if resting.hunks:
-            _print_hunks(console, resting.hunks)
-        elif resting.kept:
-            console.print(said(f"  scaffold.toml has a value of its own: {', '.join(resting.kept)}"))
-        elif resting.refused is None:
+    if dependents is not None:
+        if dependents.hunks:
+            _print_hunks(console, dependents.hunks)
+        elif dependents.kept:
+            console.print(said(f"  scaffold.toml has a value of its own: {', '.join(dependents.kept)}"))
+        elif dependents.refused is None:
             console.print("  no rendered line rests on it")
-    if fact.effect is not None and (fact.matters or resting is None):
+    if fact.effect is not None and (fact.matters or dependents is None):
         console.print(said(("  breaks:", "yellow"), f" {fact.effect}"))
 
 

@@ -80,12 +80,14 @@ def print_report(
 
 
 def print_failures(report: VerifyReport) -> None:
-    """Print the contracts that failed, with the reason, and the counts."""
+    """Print the contracts that failed, with the reason, the counts, and whose word that is."""
     console = SafeConsole(soft_wrap=True)
     for check in report.checks:
         if check.status == "fail":
             console.print(said((check.line, STYLES["fail"]), f"  {check.reason}"))
     console.print(said(counts(report)))
+    if told := report.trust:
+        console.print(said(told))
 
 
 def _table(level: Level, checks: list[CheckResult], text: Callable[..., Text], width: int) -> Table:

@@ -42,7 +42,7 @@ MOST_RESULTS = 200_000_000  # bytes
 
 @dataclass(frozen=True)
 class Plan:
-    """What is the same for both processes; below ``grown`` each makes a tiny checkpoint of its own."""
+    """What is the same for both processes; below ``tiny`` each makes a tiny checkpoint of its own."""
 
     package: Package
     environment: Environment
@@ -50,7 +50,7 @@ class Plan:
     library: Path | None
     checkpoint: Path
     builder: Path | None
-    grown: Path | None = None
+    tiny: Path | None = None
 
     @property
     def profile(self) -> str:
@@ -71,7 +71,7 @@ class Plan:
             "package": self.package.module,
             "library": None if self.library is None else str(self.library),
             "kit": str(kit_root()),
-            "checkpoint": str(self.grown / dtype if self.grown is not None else self.checkpoint),
+            "checkpoint": str(self.tiny / dtype if self.tiny is not None else self.checkpoint),
             "builder": None if self.builder is None else str(self.builder),
             "dtype": dtype,
             "facts": self.facts,
@@ -185,23 +185,22 @@ def make_plan(package: Package, environment: Environment, checkpoint: Path | Non
     """
     facts = {**gather_facts(package, environment, checkpoint), "half_module": casts_module(package)}
     facts |= {"formula": recorded(package.folder), "engine": environment.version}
-    builder = grown = None
+    builder = tiny = None
     if facts.get("ported"):
-        checkpoint = grown = scratch / "checkpoint"
+        checkpoint = tiny = scratch / "checkpoint"
     elif checkpoint is None:
         smoke = package.layout.smoke
         builders = [f"{smoke}build_{model}_tiny_random.py" for model in model_names(package)]
-        builder = package.root / next((file for file in builders if (package.root / file).is_file()), builders[-1])
-        if not builder.is_file():
-            raise NotEstablishedError(
-                f"there is no tiny checkpoint to run: {builder.relative_to(package.root)} is missing; give --checkpoint"
-            )
+        builder = next((place for file in builders if (place := package.root / file).is_file()), None)
+        if builder is None:
+            named = f"{' and '.join(builders[:3])} {'is' if len(builders) == 1 else 'are'} missing"
+            raise NotEstablishedError(f"there is no tiny checkpoint to run: {named}; give --checkpoint")
         checkpoint = scratch / "checkpoint"
     library = package.root if package.checkout else None
     if library is None and os.environ.get(LIBRARY):
         library = expanded(os.environ[LIBRARY]).resolve()
         require_release(package, library)
-    return Plan(package, environment, facts, library, checkpoint, builder, grown)
+    return Plan(package, environment, facts, library, checkpoint, builder, tiny)
 
 
 def _run_dtype(

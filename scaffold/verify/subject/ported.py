@@ -89,6 +89,10 @@ class PortedSubject(RecordedSubject):
         base = next(kind.__module__ for kind in self.training.__mro__[1:] if kind.__module__.endswith(".training"))
         return importlib.import_module(f"{base.rpartition('.')[0]}.{name}")
 
+    def records(self) -> Any:
+        """The runtime's module that reads and writes records, whatever the package's version calls it."""
+        return importlib.import_module(self.runtime("replay").read_column.__module__)
+
     def scheduler(self, settings: Settings) -> Any:
         """The training side's scheduler for latents of the recorded size, or with the levels that were recorded.
 
@@ -102,7 +106,7 @@ class PortedSubject(RecordedSubject):
             if settings.pipeline.num_inference_steps != self.recording["steps"]:
                 raise NotDrivableError("noise levels are those of the rollout that carries them")
             calls = self.runtime("replay").read_calls(self.batch_of(self.recording["samples"][:1]))
-            self.runtime("levels").carry_levels(scheduler, calls[0]["levels"])
+            self.runtime("records").carry_levels(scheduler, calls[0]["levels"])
             return scheduler
         known = inspect.signature(self.training.set_timesteps).parameters
         size = {"latent_size": self.geometry.shape[-2:]} if "latent_size" in known else {}
@@ -120,8 +124,9 @@ class PortedSubject(RecordedSubject):
     def velocity(self, module: Any, inputs: dict[str, Any]) -> Tensor:  # type: ignore[override]
         """The module's output; with a tape, what the pipeline makes of its predictions."""
         found = super().velocity(module, inputs)
-        calls = inputs.get("calls")
-        return calls.velocity(found) if calls is not None and getattr(calls, "taped", False) else found
+        calls: Any = inputs.get("calls")
+        taped = getattr(calls, "taped", hasattr(calls, "velocity"))  # an older runtime may have recorded none
+        return calls.velocity(found) if taped else found
 
     def sample_of(self, prompt: Any) -> dict[str, Any]:
         """The recorded sample that a prompt stands for."""
@@ -158,12 +163,12 @@ class PortedSubject(RecordedSubject):
 
     def _with_schedule(self, sample: dict[str, Any]) -> dict[str, Any]:
         """A recorded sample whose record has noise levels of its own."""
-        carried, column = self.runtime("carried"), self.runtime("calls").COLUMN
+        records, column = self.records(), self.runtime("calls").COLUMN
         number = next(i for i, other in enumerate(self.recording["samples"]) if other is sample)
         value = sample["extra"][column]
         block = torch.frombuffer(bytearray(value), dtype=torch.uint8) if isinstance(value, bytes) else value
-        record = carried.read_record(block)
-        block = carried.write_record({**record, "levels": bent(record["levels"], number)})
+        record = records.read_record(block)
+        block = records.write_record({**record, "levels": bent(record["levels"], number)})
         return {**sample, "extra": {**sample["extra"], column: block.numpy().tobytes()}}
 
     def batch_of(self, samples: list[dict[str, Any]]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -247,7 +248,11 @@ def _build(subject: Any, device: torch.device, lora: bool, dtype: torch.dtype | 
 def _whole(subject: Any, strategy: Strategy, device: torch.device, lora: bool) -> _Whole:
     module = _build(subject, device, lora)
     prompts = ((5, 6, 7), (9, 8, 7, 6, 5))
-    batches = [_moved(subject.inputs(module, [prompt], seed=1 + i)[0], device) for i, prompt in enumerate(prompts)]
+    # A schedule begins at 1, which bfloat16 holds exactly; recorded calls of two steps may be unlike.
+    step = 0 if subject.spec.get("port") else 1
+    batches = [
+        _moved(subject.inputs(module, [prompt], seed=1 + i, step=step)[0], device) for i, prompt in enumerate(prompts)
+    ]
     exact = _results(subject, module, batches, torch.float32)
     if strategy.dtype == torch.float32:
         return _Whole(batches, exact, {})
@@ -398,7 +403,43 @@ def _compare_held(
             apart *= LIMIT_BF16 / (LIMIT_ROUNDING * whole.rounding[name])
         if apart > worst:
             worst, where = apart, "the velocity" if velocity else f"the gradient of {name}"
+    if worst > LIMIT_BF16 and strategy.casts:
+        where += _moved_by_cast(subject, _build(subject, device, lora), whole.batches[rank], names, strategy.dtype)
     return {"worst": worst, "where": where, "layers": len(layers), "unsharded": unsharded}
+
+
+def _moved_by_cast(subject: Any, module: Any, batch: dict[str, Any], names: set[str], dtype: torch.dtype) -> str:
+    """Which input, given to the whole module as a wrapper casts it, moves the velocity most; empty where none does."""
+    _held_in(module, dtype)
+    units: dict[type, list[Any]] = {type(module): [module]}
+    for child in module.modules():
+        if type(child).__name__ in names:
+            units.setdefault(type(child), []).append(child)
+    moved = {"": LIMIT_BF16}
+    with torch.no_grad():
+        before = _velocity(subject, module, batch, dtype)
+        for kind, several in units.items():
+            form = inspect.signature(several[0].forward)
+            for name in form.parameters:
+
+                def cast(
+                    _: Any, args: Any, kwargs: Any, *, form: inspect.Signature = form, name: str = name
+                ) -> tuple[Any, Any]:
+                    bound = form.bind(*args, **kwargs)
+                    value = bound.arguments.get(name)
+                    if isinstance(value, torch.Tensor) and value.dtype == torch.float32:
+                        bound.arguments[name] = value.to(dtype).float()
+                    return bound.args, bound.kwargs
+
+                hooks = [unit.register_forward_pre_hook(cast, with_kwargs=True) for unit in several]
+                with suppress(RuntimeError, TypeError):
+                    apart = relative(_velocity(subject, module, batch, dtype), before)
+                    moved[f"{name} of {kind.__name__}.forward"] = apart
+                for hook in hooks:
+                    hook.remove()
+    most = max(moved, key=lambda name: moved[name])
+    told = f": the wrapper casts {most} from float32 to bfloat16, which alone moves the velocity by {moved[most]:.1e}"
+    return told if most else ""
 
 
 def _moved(inputs: dict[str, Any], device: torch.device) -> dict[str, Any]:

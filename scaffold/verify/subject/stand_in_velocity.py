@@ -47,16 +47,11 @@ class KnownVelocity(nn.Module):
             if isinstance(value, Tensor) and value.is_floating_point() and value.shape[1:] == self._shape:
                 return value
             # The calls of a ported denoiser hold the latents of the step, one for each sample.
-            if getattr(value, "taped", False):
+            if (tapes := getattr(value, "_tapes", None)) is not None:
                 # What the pipeline makes of predictions is not asked for: the velocity itself is known. The tapes are
                 # replaced and not the method, which whoever calls this module may hold already.
-                value._tapes = [(_KnownTape(), row) for _, row in value._tapes]
-                return torch.cat([row for _, row in value._tapes])
-            found = getattr(value, "_samples", None)
-            if found and all(isinstance(row, Tensor) and row.shape[1:] == self._shape for row in found):
-                # Of several branches a sample stands there once for each, and they come first.
-                branches, rows = getattr(value, "branches", None), torch.cat(found)
-                return rows if branches is None else rows.view(-1, branches, *self._shape).transpose(0, 1)
+                value._tapes = [(_KnownTape(), row) for _, row in tapes]
+                return torch.cat([row for _, row in tapes])
         raise LookupError(f"no argument of forward has the latents' shape (B, {self._shape})")
 
     def forward(self, **arguments: Any) -> tuple[Tensor]:
@@ -94,8 +89,6 @@ class TwoBranches(KnownVelocity):
     def _predicted(self, arguments: dict[str, Any], sample: Tensor) -> Tensor:
         if self._is_without(arguments):
             found = velocity_of(sample) + self.without
-            if sample.ndim > 1 + len(self._shape):  # of several branches each is another
-                found = torch.stack([row + 0.05 * i * row.cos() for i, row in enumerate(found)])
             self.unconditional.append(found)
             self.given.append(arguments)
             return found

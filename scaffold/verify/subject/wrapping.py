@@ -23,6 +23,7 @@ class Strategy:
         gradients: gradients of a sharded root by parameter name, whole, on every rank; None where there is none.
         dtype: that parameters are computed in.
         lora_only: whether it takes only modules whose trainable parameters are LoRA matrices.
+        casts: whether inputs of each unit are cast to ``dtype``.
         same_operations: whether the whole module computes in the same order. FSDP1 holds LoRA in float32 outside of
             its units, so code that asks a matrix for its dtype may take another way, as PEFT's and rendered layers do.
     """
@@ -31,6 +32,7 @@ class Strategy:
     gradients: Callable[[Any], dict[str, Tensor | None]]
     dtype: torch.dtype
     lora_only: bool = False
+    casts: bool = False
     same_operations: bool = True
 
 
@@ -115,6 +117,6 @@ def _flat_gradients(root: Any) -> dict[str, Tensor | None]:
 
 STRATEGIES = {
     "fsdp2": Strategy(partial(_fully_shard, dtype=torch.float32), _dtensor_gradients, torch.float32),
-    "fsdp2-bf16": Strategy(partial(_fully_shard, dtype=torch.bfloat16), _dtensor_gradients, torch.bfloat16),
+    "fsdp2-bf16": Strategy(partial(_fully_shard, dtype=torch.bfloat16), _dtensor_gradients, torch.bfloat16, casts=True),
     "fsdp1-bf16": Strategy(_flat, _flat_gradients, torch.bfloat16, lora_only=True, same_operations=False),
 }

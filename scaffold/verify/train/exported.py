@@ -13,7 +13,7 @@ from scaffold.verify.package import Package
 from scaffold.verify.train.record import RunRecord
 from scaffold.verify.train.run import RunPlan
 
-COMPARE = Path(__file__).resolve().parent / "inside" / "same_images.py"
+COMPARE = Path(__file__).resolve().parent / "trainer_side" / "same_images.py"
 VALIDATIONS = "validations"
 SECONDS = 120.0
 

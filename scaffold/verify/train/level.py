@@ -28,14 +28,16 @@ from scaffold.verify.rollout.facts import NotEstablishedError, gather_facts, mod
 from scaffold.verify.rollout.judge import judge
 from scaffold.verify.train.contract import Contract, Training, contracts
 from scaffold.verify.train.contracts.reward import STEPS
+from scaffold.verify.train.contracts.reward import applies as learns
 from scaffold.verify.train.cuda import find_cuda_environment
 from scaffold.verify.train.devices import CPU, DEVICES, NO_UPDATES, card, find_device, on_device
 from scaffold.verify.train.exported import Exported, Release, exported, images, released
-from scaffold.verify.train.grown import Grown, grow
+from scaffold.verify.train.hosting import hosting
 from scaffold.verify.train.record import LOG_PROB, REWARD, RunRecord
 from scaffold.verify.train.run import RunPlan, train
 from scaffold.verify.train.settings import PROMPTS, SIDE
 from scaffold.verify.train.sources import Sources, find_sources
+from scaffold.verify.train.tiny_checkpoint import TinyCheckpoint, make_tiny_checkpoint
 from scaffold.verify.train.trainers import find_trainer, start_with
 from scaffold.verify.train.variants import BY_ALGORITHM, FULL, VARIANTS, Variant, merged, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script, workshop_sources
@@ -93,17 +95,17 @@ class Setting:
     request: TrainRequest
     tell: Tell
     places: list[Path]
-    checkpoints: dict[tuple[str, str], Grown | None] = field(default_factory=dict)
+    checkpoints: dict[tuple[str, str], TinyCheckpoint | None] = field(default_factory=dict)
 
-    def checkpoint(self, package: Package, dtype: str) -> Grown | None:
+    def checkpoint(self, package: Package, dtype: str) -> TinyCheckpoint | None:
         """The tiny checkpoint of a ported package, made once; None where the smoke script builds its own."""
         known = self.checkpoints
         if self.request.device != CPU and "port" not in package.spec:
             return None
         if (package.name, dtype) not in known:
-            folder = self.scratch / "grown" / f"{package.name}-{dtype}"
+            folder = self.scratch / "tiny" / f"{package.name}-{dtype}"
             folder.mkdir(parents=True)
-            known[package.name, dtype] = grow(package, self._cpu_environment(), dtype, folder)
+            known[package.name, dtype] = make_tiny_checkpoint(package, self._cpu_environment(), dtype, folder)
         return known[package.name, dtype]
 
     def _cpu_environment(self) -> Environment:
@@ -238,7 +240,7 @@ def opened(package: Path, request: TrainRequest, tell: Tell) -> Iterator[Setting
         workshop = build_workshop(scratch / "workshop", sources.verl_omni.root, laid)
         script = smoke_script(workshop, own, model_name(own))
         start_with(script, find_trainer(sources.verl_omni))
-        with in_use(environment):
+        with in_use(environment), hosting():
             places = workshop_sources(workshop, laid)
             yield Setting(own, beside, environment, sources, workshop, script, scratch, request, tell, places)
 
@@ -249,7 +251,7 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
     steps = min(request.steps, variant.steps or request.steps)
     plan = _plan(setting, variant, steps, variant.name)
     runs = {"run": plan}
-    flat = variant.name == VARIANTS[0].name and steps >= STEPS and request.flat
+    flat = learns(variant) and steps >= STEPS and request.flat
     if flat:
         changes = {**plan.changes, **NO_UPDATES, **NO_SAVES}
         # As a floor it has a step for the one after the checkpoint, too.
@@ -271,7 +273,7 @@ def run_variant(setting: Setting, variant: Variant) -> Training:
         control and replace(control, steps=control.steps[:steps]),
         resumed,
         beside,
-        _gain(setting.package),
+        _gain(setting.package) if variant.algorithm is None else None,
         records.get("floor", control),
         used,
     )
@@ -340,8 +342,8 @@ def _run_all(setting: Setting, variant: Variant, runs: Mapping[str, RunPlan]) ->
 def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Package | None = None) -> RunPlan:
     request, package = setting.request, other or setting.package
     folder = _folder(setting, name)
-    grown = setting.checkpoint(package, variant.dtype)
-    changes = {**(grown.overrides if grown else {}), **request.changes}
+    tiny = setting.checkpoint(package, variant.dtype)
+    changes = {**(tiny.overrides if tiny else {}), **request.changes}
     if variant.resumes:
         changes |= {"trainer.save_freq": str(steps), "trainer.default_local_dir": str(folder / "checkpoints")}
     if variant.exports:
@@ -354,7 +356,7 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         workshop=setting.workshop,
         verl=setting.sources.verl,
         script=setting.script,
-        model=grown.model if grown else folder / "model",
+        model=tiny.model if tiny else folder / "model",
         folder=folder,
         variant=variant,
         device=find_device(request.device),
@@ -369,7 +371,7 @@ def _plan(setting: Setting, variant: Variant, steps: int, name: str, other: Pack
         prompts=PROMPTS * (steps + 1 if variant.resumes and steps < STEPS else 1),
         changes=changes,
         given={
-            **(grown.variables if grown else _sizes(package, setting.environment)),
+            **(tiny.variables if tiny else _sizes(package, setting.environment)),
             **({} if variant.algorithm is None else {"ALGORITHM": variant.algorithm}),
         },
     )

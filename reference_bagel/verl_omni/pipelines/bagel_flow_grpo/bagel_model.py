@@ -32,11 +32,8 @@ from verl_omni.pipelines.flow_grpo_runtime.composed_layers import (
     TimestepEmbedder,
     sinusoidal_features,
 )
-from verl_omni.pipelines.flow_grpo_runtime.composed_module import ComposedModule
-from verl_omni.pipelines.flow_grpo_runtime.layouts import TextLengthLayout
-from verl_omni.pipelines.flow_grpo_runtime.released import ReleasedWeights, prefix_rules
-from verl_omni.pipelines.flow_grpo_runtime.rotary import plain_tables
-from verl_omni.pipelines.flow_grpo_runtime.sizes import (
+from verl_omni.pipelines.flow_grpo_runtime.composed_module import (
+    ComposedModule,
     SavedSizes,
     lookup,
     read_json,
@@ -44,6 +41,8 @@ from verl_omni.pipelines.flow_grpo_runtime.sizes import (
     section_or_file,
     token_id,
 )
+from verl_omni.pipelines.flow_grpo_runtime.layouts import TextLengthLayout, plain_tables
+from verl_omni.pipelines.flow_grpo_runtime.released import ReleasedWeights, prefix_rules
 from verl_omni.pipelines.flow_grpo_runtime.two_streams import TwoStreamLayer
 from verl_omni.pipelines.non_diffusers_model_base import NonDiffusersModelBase
 

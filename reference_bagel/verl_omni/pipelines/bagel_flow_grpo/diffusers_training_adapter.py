@@ -20,8 +20,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from verl_omni.pipelines.flow_grpo_runtime.composed_training import ComposedTraining, latent_grid
-from verl_omni.pipelines.flow_grpo_runtime.encoded import encoded_prompts
+from verl_omni.pipelines.flow_grpo_runtime.composed_training import ComposedTraining, encoded_prompts, latent_grid
 from verl_omni.pipelines.model_base import DiffusionModelBase
 from verl_omni.workers.config import DiffusionModelConfig
 

@@ -60,7 +60,7 @@ def faults(
         config: of the trainer, composed and resolved.
         side: pixels that height and width have to be multiples of, where the package knows them.
         most: pixels beyond which the model has no positions.
-        denoiser: folder of the denoiser in a release; its configuration says ``side`` where it is not given.
+        denoiser: folder of the denoiser in a release; its configuration says ``side`` where that is None.
         more_steps: steps that the pipeline takes beyond those that are asked for, where that is known.
         partly: whether training without LoRA leaves parameters frozen, in another dtype than those that it trains.
     """
@@ -95,7 +95,7 @@ def faults(
         )
 
 
-def _whole(value: Any, least: int = 1) -> bool:
+def _is_count(value: Any, least: int = 1) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -103,7 +103,7 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
-COUNT, NUMBER = (_whole, "a positive whole number"), (_number, "a number from 0")
+COUNT, NUMBER = (_is_count, "a positive whole number"), (_number, "a number from 0")
 # What `scaffold.toml` may hold, by the trainer's names; a setting that is not there, or null, is the trainer's own.
 VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **{f"data.{name}": COUNT for name in ("train_batch_size", "max_prompt_length")},
@@ -113,8 +113,8 @@ VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **{f"{ROLLOUT}.val_kwargs.pipeline.{name}": COUNT for name in ("height", "width", "num_inference_steps")},
     **{f"{ROLLOUT}.{name}": COUNT for name in ("tensor_model_parallel_size", "algo.sde_window_size")},
     **{f"{ACTOR}.optim.{name}": NUMBER for name in ("lr", "weight_decay")},
-    f"{ROLLOUT}.n": (lambda value: _whole(value, 2), "a whole number from 2: images are compared"),
-    "actor_rollout_ref.model.lora_rank": (lambda value: _whole(value, 0), "a whole number, 0 for no adapter"),
+    f"{ROLLOUT}.n": (lambda value: _is_count(value, 2), "a whole number from 2: images are compared"),
+    "actor_rollout_ref.model.lora_rank": (lambda value: _is_count(value, 0), "a whole number, 0 for no adapter"),
     f"{ACTOR}.diffusion_loss.clip_ratio": (lambda value: _number(value) and 0 < value < 1, "between 0 and 1"),
     f"{ROLLOUT}.algo.noise_level": NUMBER,
     f"{ROLLOUT}.algo.sde_type": (lambda value: value in SDE_TYPES, f"one of {', '.join(SDE_TYPES)}"),
@@ -122,15 +122,15 @@ VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def value_faults(config: Any) -> Iterator[str]:
-    """Settings whose value is none that they may have, each by itself."""
+    """Settings whose value is not allowed, each by itself."""
     for name, (fits, wanted) in VALUES.items():
-        given = look_up(config, name)
-        if given is not None and not fits(given):
-            yield f"{name}={given}: it must be {wanted}"
+        value = look_up(config, name)
+        if value is not None and not fits(value):
+            yield f"{name}={value}: it must be {wanted}"
 
 
 def window_faults(config: Any, more_steps: int | None) -> Iterator[str]:
-    """A window of noised steps that a rollout does not have."""
+    """A window of noised steps that does not lie within the rollout."""
     asked, size = (
         look_up(config, f"{ROLLOUT}.pipeline.num_inference_steps"),
         look_up(config, f"{ROLLOUT}.algo.sde_window_size"),
@@ -138,10 +138,16 @@ def window_faults(config: Any, more_steps: int | None) -> Iterator[str]:
     span = look_up(config, f"{ROLLOUT}.algo.sde_window_range")
     if size is None or not span:
         return
-    if len(span) != 2 or not all(_whole(step, 0) for step in span) or span[0] >= span[1]:
+    if len(span) != 2 or not all(_is_count(step, 0) for step in span) or span[0] >= span[1]:
         yield f"{ROLLOUT}.algo.sde_window_range={span}: it must be two whole numbers, the second the larger one"
     elif asked is not None and more_steps is not None and span[1] > asked + more_steps:
         yield f"{ROLLOUT}.algo.sde_window_range={span} is not within the {asked + more_steps} steps of a rollout"
+    elif (
+        look_up(config, f"{ROLLOUT}.algo.sde_type") == "cps"
+        and more_steps is not None
+        and span[1] == (asked or 0) + more_steps
+    ):
+        yield f"{ROLLOUT}.algo.sde_window_range={span}: the last step has no noise and no gradient under cps"
     elif size > span[1] - span[0]:
         yield f"{ROLLOUT}.algo.sde_window_size={size} is more than the {span[1] - span[0]} steps of sde_window_range"
 
@@ -150,13 +156,13 @@ def size_faults(config: Any, side: int | None, most: int | None) -> Iterator[str
     """Sizes of pictures that the denoiser cannot divide, or has no positions for."""
     for name in ("pipeline", "val_kwargs.pipeline"):
         for pixels in ("height", "width"):
-            given = look_up(config, f"actor_rollout_ref.rollout.{name}.{pixels}")
-            if not isinstance(given, int):
+            value = look_up(config, f"actor_rollout_ref.rollout.{name}.{pixels}")
+            if not isinstance(value, int):
                 continue
-            if side and given % side:
-                yield f"rollout.{name}.{pixels}={given} is not a multiple of {side}, the pixels of a token"
-            if most and given > most:
-                yield f"rollout.{name}.{pixels}={given}: the model has no positions beyond {most}"
+            if side and value % side:
+                yield f"rollout.{name}.{pixels}={value} is not a multiple of {side}, the pixels of a token"
+            if most and value > most:
+                yield f"rollout.{name}.{pixels}={value}: the model has no positions beyond {most}"
 
 
 def side_of(release: str, denoiser: str) -> int | None:
@@ -168,21 +174,21 @@ def side_of(release: str, denoiser: str) -> int | None:
     """
     own, autoencoder = (_stated(os.path.join(release, folder, "config.json")) for folder in (denoiser, "vae"))
     patch = own.get("patch_size")
-    patch = max(patch[-2:], default=None) if isinstance(patch, list) and all(map(_whole, patch)) else patch
-    factor = next((autoencoder[name] for name in FACTORS if _whole(autoencoder.get(name))), None)
+    patch = max(patch[-2:], default=None) if isinstance(patch, list) and all(map(_is_count, patch)) else patch
+    factor = next((autoencoder[name] for name in FACTORS if _is_count(autoencoder.get(name))), None)
     blocks = autoencoder.get("block_out_channels")
     if factor is None and autoencoder.get("_class_name") == "AutoencoderKL" and isinstance(blocks, list) and blocks:
         factor = 2 ** (len(blocks) - 1)
-    return patch * factor if factor is not None and _whole(patch) else None
+    return patch * factor if factor is not None and _is_count(patch) else None
 
 
 def _stated(path: str) -> dict[str, Any]:
     try:
         with open(os.path.expanduser(path), encoding="utf-8") as file:
-            found = json.load(file)
+            content = json.load(file)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def batch_faults(config: Any) -> Iterator[str]:
@@ -339,18 +345,23 @@ def resume_faults(config: Any, say: list[str]) -> Iterator[str]:
     mode = look_up(config, "trainer.resume_mode")
     place = os.path.abspath(str(look_up(config, "trainer.default_local_dir")))
     if mode == "resume_path":
-        given = str(look_up(config, "trainer.resume_from_path"))
-        yield from _unfit(os.path.abspath(given), config)
+        path = str(look_up(config, "trainer.resume_from_path"))
+        yield from _unfit(os.path.abspath(path), config)
         return
     if mode != "auto":
         return
     steps = sorted(_steps(place))
-    whole = [step for step in steps if not list(lacking(os.path.join(place, f"{STEP}{step}")))]
-    help = f"write {whole[-1]} into it, which is whole" if whole else f"no step is whole: remove {place} to start anew"
+    complete = [step for step in steps if not list(lacking(os.path.join(place, f"{STEP}{step}")))]
+    help = (
+        f"write {complete[-1]} into it, which is whole"
+        if complete
+        else f"no step is whole: remove {place} to start anew"
+    )
     tracker = os.path.join(place, TRACKER)
     if not os.path.isfile(tracker):
-        if whole:
-            yield f"{tracker} is missing, and {STEP}{whole[-1]} is whole: write {whole[-1]} into it to go on from there"
+        if complete:
+            last = complete[-1]
+            yield f"{tracker} is missing, and {STEP}{last} is whole: write {last} into it to go on from there"
         elif steps:
             say.append(f"{STEP}{steps[-1]} in {place} was not saved whole, and no other step was: training begins anew")
         return
@@ -436,8 +447,8 @@ def lora_alone(config: Any, overrides: Sequence[str]) -> str:
         f"{CHECKPOINT}.save_lora_only=" in o for o in overrides
     ):
         return ""
-    found = importlib.util.find_spec("verl")
-    for place in (found.submodule_search_locations or ()) if found is not None else ():
+    spec = importlib.util.find_spec("verl")
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         path = os.path.join(place, "trainer", "config", "config.py")
         if os.path.isfile(path):
             with open(path, encoding="utf-8") as file:
@@ -455,8 +466,8 @@ def composed(overrides: Sequence[str]) -> Any:
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
-    found = importlib.util.find_spec("verl_omni")
-    places = list(found.submodule_search_locations or ()) if found is not None else []
+    spec = importlib.util.find_spec("verl_omni")
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
     if not places:
         raise ValueError("verl_omni is not installed")
     try:
@@ -476,20 +487,20 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("--more-steps", type=int, help="steps that the pipeline takes beyond those asked for")
     parser.add_argument("--partly", action="store_true", help="full training leaves parameters frozen")
     parser.add_argument("overrides", nargs="*")
-    given = parser.parse_args(None if arguments is None else list(arguments))
+    options = parser.parse_args(None if arguments is None else list(arguments))
     say: list[str] = []
     try:
         # What begins with a dash is for Hydra itself.
-        given.overrides = [override for override in given.overrides if not override.startswith("-")]
-        config = composed(given.overrides)
-        known = {name: value for name, value in vars(given).items() if name != "overrides"}
-        found = [*faults(config, **known), *resume_faults(config, say)]
-        more = lora_alone(config, given.overrides)
+        options.overrides = [override for override in options.overrides if not override.startswith("-")]
+        config = composed(options.overrides)
+        known = {name: value for name, value in vars(options).items() if name != "overrides"}
+        messages = [*faults(config, **known), *resume_faults(config, say)]
+        more = lora_alone(config, options.overrides)
     except (OSError, ValueError) as error:
-        found, more = [str(error)], ""
-    for line in found:
+        messages, more = [str(error)], ""
+    for line in messages:
         print(f"error: {line}", file=sys.stderr)
-    if found:
+    if messages:
         return 2
     for line in say:
         print(f"note: {line}", file=sys.stderr)

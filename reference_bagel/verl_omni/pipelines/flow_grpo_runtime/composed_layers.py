@@ -26,7 +26,7 @@ Recompute = Callable[..., Tensor]
 
 
 def call(function: Recompute, *args: Tensor) -> Tensor:
-    """``function(*args)``, with everything that its backward pass needs kept in memory."""
+    """``function(*args)``; the default of ``recompute``, which recomputes nothing."""
     return function(*args)
 
 
@@ -216,8 +216,8 @@ class Exact:
         self.sigma = sigma.detach().float()
 
     @classmethod
-    def given(cls, exact: Exact | None, latents: Tensor, timestep: Tensor) -> Exact:
-        """What was passed on, or else what the arguments of ``forward`` say.
+    def of(cls, exact: Exact | None, latents: Tensor, timestep: Tensor) -> Exact:
+        """``exact``, or one of the arguments of ``forward``.
 
         Raises:
             ValueError: nothing was passed on, and ``timestep`` is features.

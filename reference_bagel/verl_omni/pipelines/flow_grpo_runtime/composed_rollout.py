@@ -123,7 +123,7 @@ class ComposedRollout(SteppedRollout):
         return bool(params.height and params.width and getattr(params, "lora_request", None) is None)
 
     def _joint_forward(self) -> JointForward | None:
-        """What makes several requests at once, with the engine's present weights; None where nothing can."""
+        """The joint forward pass over the engine's present weights; None where there can be none."""
         plan, asked = self.rollout_plan, getattr(self.od_config, "additional_config", None) or {}
         if not plan.replaced or not asked.get("two_streams", True) or self.one_by_one:
             return None
@@ -338,7 +338,7 @@ def sent_name(name: str) -> str:
 def in_dtype_of_module(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A hook before a module: cast what it is given to the dtype of its first parameter."""
+    """Forward pre-hook: cast the arguments to the dtype of the module's first parameter."""
     dtype = next(module.parameters()).dtype
 
     def cast_one(value: Any) -> Any:

@@ -25,16 +25,16 @@ from .steps import RecordingScheduler, StepOutput
 
 
 class ComposedScheduler(RecordingScheduler):
-    """Takes the place of what a pipeline steps with, for its whole life: steps, records, and checks the schedule.
+    """Replaces the scheduler of a pipeline: steps, records, and checks the schedule.
 
     A package's ``step`` has the arguments that its pipeline gives, and hands them to :meth:`taken`.
 
     Attributes:
         single: latents come without a batch dimension.
         scale: standard deviation of the pipeline's noise; what is recorded and scored is divided by it.
-        parts: the pipeline counts noise levels in parts of so many.
-        whole: it counts whole parts.
-        ascending: it reports one less the noise level.
+        parts: the pipeline's timesteps are noise levels times this.
+        rounded: its timesteps are integers.
+        ascending: it reports ``1 - sigma``.
         joint: makes the velocity ``(1, …)`` of a step from its latents ``(1, …)``, its noise level and the velocity of
             the pipeline, in place of that one; None where the pipeline's is taken.
     """
@@ -42,7 +42,7 @@ class ComposedScheduler(RecordingScheduler):
     single = False
     scale = 1.0
     parts = 1
-    whole = False
+    rounded = False
     ascending = False
     joint: Callable[[Tensor, float, Tensor], Tensor] | None = None
 
@@ -54,7 +54,7 @@ class ComposedScheduler(RecordingScheduler):
     def timesteps(self) -> Tensor:
         """Noise levels as the pipeline counts them."""
         levels: Tensor = self.inner.timesteps.clamp(max=self.highest)
-        return (levels.double() * self.parts).round().long() if self.whole else levels * self.parts
+        return (levels.double() * self.parts).round().long() if self.rounded else levels * self.parts
 
     def following(self, scheduler: Any) -> Any:
         """Take the place of the scheduler that the pipeline has made for this request.

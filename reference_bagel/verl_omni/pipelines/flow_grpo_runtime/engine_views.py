@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 class _Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Tells of every tensor that is written by a copy."""
+    """Reports every tensor that a copy writes to."""
 
     def __init__(self, tell: Callable[[Tensor], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -109,17 +109,17 @@ class EngineViews:
             rule, place, keys = self.weights.origin_of(name)
             parts = [self._view(key, tensors) for key in keys]
             if rule.op == "join":
-                found = torch.cat(parts, dim=rule.axis)
+                view = torch.cat(parts, dim=rule.axis)
             elif rule.op == "split":
                 before = [module.get_parameter(target) for target in self.weights.rule_of(keys[0])[2][:place]]
                 start = sum(part.shape[rule.axis] for part in before)
-                found = parts[0].narrow(rule.axis, start, parameter.shape[rule.axis])
+                view = parts[0].narrow(rule.axis, start, parameter.shape[rule.axis])
             else:
-                found = parts[0]
-            if found.shape != parameter.shape:
-                raise LookupError(f"the engine's {name} is {tuple(found.shape)}, training's {tuple(parameter.shape)}")
+                view = parts[0]
+            if view.shape != parameter.shape:
+                raise LookupError(f"the engine's {name} is {tuple(view.shape)}, training's {tuple(parameter.shape)}")
             holder, _, leaf = name.rpartition(".")
-            module.get_submodule(holder)._parameters[leaf] = nn.Parameter(found, requires_grad=False)
+            module.get_submodule(holder)._parameters[leaf] = nn.Parameter(view, requires_grad=False)
 
     def _view(self, key: str, tensors: dict[str, Tensor]) -> Tensor:
         place = self.places.get(key)

@@ -28,17 +28,17 @@ def resolve_settings(
     """Fill in defaults and bring the values to one type, whether they come from JSON, Hydra or Python.
 
     Args:
-        overrides: values by name; names that are not asked for and None are passed over.
+        overrides: values by name; unknown names and None are ignored.
         defaults: value of each setting; its type is the setting's: text, a tuple of numbers, or else a number.
-        others: names that are asked next, in order, where a setting is not given under its own.
+        others: other names of a setting, in the order in which they are tried.
 
     Raises:
-        ValueError: a setting of several numbers is given another number of them.
+        ValueError: a setting of several numbers has another number of values.
     """
     resolved: dict[str, Any] = {}
     for name, default in defaults.items():
         asked = (overrides.get(key) for key in (name, *(others or {}).get(name, ())))
-        value = next((found for found in asked if found is not None), default)
+        value = next((value for value in asked if value is not None), default)
         if isinstance(default, tuple):
             if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != len(default):
                 raise ValueError(f"{name} must be {len(default)} numbers, got {value!r}")
@@ -48,8 +48,14 @@ def resolve_settings(
     return resolved
 
 
+def other_names(common: Any) -> Mapping[str, tuple[str, ...]]:
+    """Other names of each guidance setting, in the order in which they are tried."""
+    names: Mapping[str, tuple[str, ...]] = getattr(common, "CFG_OTHER_NAMES", {})
+    return names
+
+
 def setting_names(defaults: Mapping[str, Any], others: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Every name under which a setting may be given."""
+    """Every name that a setting may have."""
     return tuple(dict.fromkeys([*defaults, *(name for names in others.values() for name in names)]))
 
 
@@ -73,6 +79,21 @@ def settings_of(
     return resolve
 
 
+def __getattr__(name: str) -> Any:
+    """Refuse packages of before the rollout carried what it did; their own runtime runs them.
+
+    Raises:
+        ImportError: a package asks for what makes a formula.
+        AttributeError: there is no such name.
+    """
+    if name in ("guide_of", "velocity_of"):
+        raise ImportError(
+            "this package has formulas of guidance, which no runtime from version 12 on reads: convert it with"
+            " `omni-scaffold update PACKAGE`, or bring back the flow_grpo_runtime that it was written with"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 @dataclass(frozen=True)
 class PackedGuidance:
     """Classifier-free guidance of a pipeline that packs its branches, for each sample by itself.
@@ -84,8 +105,8 @@ class PackedGuidance:
         text_scale: name of the setting ``s``.
         image_scale: of the scale of image guidance; empty where there is none.
         interval: of the pair of levels between which guidance is on; empty where it is always on.
-        from_lowest: the lower level itself is inside.
-        of_time: the interval is compared with one less the noise level, in float32 as in the rollout.
+        from_lowest: the interval includes its lower end.
+        of_time: the interval is compared with ``1 - sigma``, in float32 as in the rollout.
         renorm_type, renorm_min: of the kind of renorm and its smallest factor; empty where there is none.
         renorms: kinds that the pipeline knows: ``text_channel`` before image guidance, ``global`` and ``channel``
             behind it.
@@ -141,7 +162,7 @@ class PackedGuidance:
     def _renormed(
         self, kind: str, guided: torch.Tensor, conditional: torch.Tensor, guidance: Mapping[str, Any]
     ) -> torch.Tensor:
-        """Scale ``guided`` to the norm of ``conditional``, by a factor from the smallest to 1, if it is that kind."""
+        """Scale ``guided`` to the norm of ``conditional``, by at most 1, where ``kind`` is the renorm that is set."""
         if kind not in self.renorms or guidance[self.renorm_type] != kind:
             return guided
         dims = (1, 2) if kind == "global" else (-1,)

@@ -116,7 +116,7 @@ class JointForward:
         alike: dict[Any, list[int]] = {}
         for index, row in enumerate(rows):
             alike.setdefault(row.kind(by_length), []).append(index)
-        found: list[Tensor | None] = [None] * len(rows)
+        results: list[Tensor | None] = [None] * len(rows)
         for members in alike.values():
             start = 0
             while start < len(members):
@@ -132,9 +132,9 @@ class JointForward:
                         torch.accelerator.empty_cache()
                     continue
                 for place, index in enumerate(part):
-                    found[index] = velocity[place : place + 1]
+                    results[index] = velocity[place : place + 1]
                 start += len(part)
-        velocities = [velocity for velocity in found if velocity is not None]
+        velocities = [velocity for velocity in results if velocity is not None]
         for row, velocity in zip(rows, velocities, strict=True):
             if row.engine is not None:
                 self._compare(velocity, row.engine)

@@ -23,22 +23,6 @@ from typing import Any
 import torch
 
 
-def carry_levels(scheduler: Any, levels: torch.Tensor, device: str | torch.device | None = None) -> None:
-    """Put noise levels that a rollout stepped with into ``scheduler``.
-
-    Args:
-        scheduler: a ``FlowMatchSDEDiscreteScheduler``.
-        levels: ``(S + 1,)`` float32, falling, the level behind the last step included.
-        device: of the scheduler's tensors.
-    """
-    scheduler.set_shift(1.0)
-    scheduler.sigmas = levels.to(device, torch.float32, copy=True)
-    scheduler.timesteps = scheduler.sigmas[:-1].clone()
-    scheduler.num_inference_steps = len(scheduler.timesteps)
-    scheduler._step_index = None
-    scheduler.set_begin_index(0)
-
-
 def put_levels(scheduler: Any, levels: Sequence[float], device: str | torch.device | None = None) -> list[float]:
     """Put a schedule into ``scheduler``; its timesteps become the noise levels themselves, not 1000 times them.
 

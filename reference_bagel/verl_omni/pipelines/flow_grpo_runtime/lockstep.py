@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 class _Abandoned(BaseException):
-    """Ends a run that nobody will answer any more."""
+    """Ends a run whose questions are no longer answered."""
 
 
 class Lockstep(Generic[Question, Answer, Result]):
@@ -39,7 +39,7 @@ class Lockstep(Generic[Question, Answer, Result]):
     that is current: what it draws does not depend on the others.
 
     Args:
-        together: answers the questions of a turn, in order; an error is everybody's who asked.
+        together: answers the questions of a turn, in order; an error goes to all of them.
     """
 
     def __init__(self, together: Callable[[list[Question]], Sequence[Answer]]) -> None:
@@ -86,12 +86,12 @@ class _Run(Generic[Question, Answer, Result]):
         self.result: Result | Exception | None = None
 
     def start(self, seed: int) -> None:
-        inside, context = _torch_settings(), contextvars.copy_context()
+        settings, context = _torch_settings(), contextvars.copy_context()
 
         def work() -> None:
             self._runs.current = self
             try:
-                with inside():
+                with settings():
                     torch.manual_seed(seed)
                     self.result = self._function()
             except Exception as error:
@@ -123,7 +123,7 @@ class _Run(Generic[Question, Answer, Result]):
 
 @contextlib.contextmanager
 def _random_numbers_kept() -> Iterator[None]:
-    """Behind the block the generators of the CPU and of the current card stand where they stood before it."""
+    """Restore the random states of the CPU and of the current accelerator afterwards."""
     card = _card()
     states = torch.get_rng_state(), None if card is None else card.get_rng_state()
     try:
@@ -142,7 +142,7 @@ def _card() -> Any:
 
 
 def _torch_settings() -> Callable[[], contextlib.AbstractContextManager[Any]]:
-    """Makes a block with those settings of this thread that a new one would not have."""
+    """Capture the thread-local settings of torch; the result applies them in another thread."""
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     card, accelerator = _card(), torch.accelerator.current_accelerator()
     kinds = ("cpu",) if card is None or accelerator is None else ("cpu", accelerator.type)

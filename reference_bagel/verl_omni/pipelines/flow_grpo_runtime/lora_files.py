@@ -47,13 +47,15 @@ class LoraFiles:
         for path in (os.path.join(adapter_path, "adapter_config.json"), weights):
             if not os.path.isfile(path):
                 raise FileNotFoundError(f"a LoRA adapter needs {path}")
-        given = {name.removeprefix("base_model.model."): tensor for name, tensor in load_file(weights).items()}
+        matrices = {name.removeprefix("base_model.model."): tensor for name, tensor in load_file(weights).items()}
         config = LoraConfig.from_pretrained(adapter_path)
-        config.inference_mode = False  # so PEFT saves it, and nothing would train
-        config.target_modules = endings_of(self, {name.partition(".lora_")[0] for name in given})
+        config.inference_mode = False  # PEFT saves True, which would freeze the adapter
+        config.target_modules = endings_of(self, {name.partition(".lora_")[0] for name in matrices})
         self.add_adapter(config, adapter_name)
         own = get_peft_model_state_dict(self, adapter_name=adapter_name, save_embedding_layers=False)
-        wrong = sorted(own.keys() ^ given.keys()) or [name for name in own if own[name].shape != given[name].shape]
+        wrong = sorted(own.keys() ^ matrices.keys()) or [
+            name for name in own if own[name].shape != matrices[name].shape
+        ]
         if wrong:
             raise ValueError(
                 f"{weights} does not fit this model: {len(wrong)} matrices are missing, unknown or of another shape,"
@@ -61,7 +63,7 @@ class LoraFiles:
             )
         with torch.no_grad():
             for name, matrix in own.items():
-                matrix.copy_(given[name])
+                matrix.copy_(matrices[name])
 
     def save_lora_adapter(self: Any, save_directory: str, adapter_name: str = "default") -> None:
         """Write a LoRA adapter in PEFT's format. The module must not be sharded."""
@@ -71,7 +73,7 @@ class LoraFiles:
         save_file(tensors, os.path.join(save_directory, "adapter_model.safetensors"), metadata={"format": "pt"})
 
     def _warn_of_adapters(self: Any) -> None:
-        """Say that what is saved has no adapter in it."""
+        """Warn that the saved weights do not include the adapter."""
         if getattr(self, "peft_config", None):
             logger.warning(
                 "save_pretrained writes the weights without the adapter: save_lora_adapter writes that, and"
@@ -82,9 +84,9 @@ class LoraFiles:
 def endings_of(module: torch.nn.Module, names: set[str]) -> list[str]:
     """The shortest endings of these modules' names that no other module's name has: what PEFT takes as targets."""
     others = [f".{name}" for name, _ in module.named_modules() if name not in names]
-    found = set()
+    shortest = set()
     for name in names:
         parts = name.split(".")
         endings = (".".join(parts[at:]) for at in range(len(parts) - 1, 0, -1))
-        found.add(next((end for end in endings if not any(o.endswith(f".{end}") for o in others)), name))
-    return sorted(found)
+        shortest.add(next((end for end in endings if not any(o.endswith(f".{end}") for o in others)), name))
+    return sorted(shortest)

@@ -21,11 +21,11 @@ from dataclasses import replace
 from typing import Any
 
 
-def enveloped(output: Any, *, carried: Mapping[str, Any], trajectory: Mapping[str, Any], **media: Any) -> Any:
+def enveloped(output: Any, *, columns: Mapping[str, Any], trajectory: Mapping[str, Any], **media: Any) -> Any:
     """The result of a rollout in the envelope of verl-omni."""
     from verl_omni.pipelines.diffusion_rollout_output import rollout_output
 
-    return rollout_output(rl=carried, to_cpu=False, **trajectory, **media)
+    return rollout_output(rl=columns, to_cpu=False, **trajectory, **media)
 
 
 def in_custom_output(
@@ -35,20 +35,20 @@ def in_custom_output(
     media_key: str,
     metadata: Mapping[str, Any] | None,
     trajectory: Mapping[str, Any],
-    carried: Mapping[str, Any],
+    columns: Mapping[str, Any],
 ) -> Any:
-    """The result of a rollout as releases of verl-omni take it that have no envelope."""
+    """The result of a rollout for releases of verl-omni that have no envelope."""
     recorded = {name.replace("trajectory_", "all_"): value for name, value in trajectory.items()}
-    custom = {**(output.custom_output or {}), **(metadata or {}), **recorded, **carried}
+    custom = {**(output.custom_output or {}), **(metadata or {}), **recorded, **columns}
     return replace(output, output=media, custom_output=custom)
 
 
 def wrap_post_processor(file: Any, name: str) -> None:
-    """Let the engine's last step of a request take a rollout: upstream's takes media alone.
+    """Make the pipeline's post-processor accept a rollout: upstream's accepts media alone.
 
     Args:
         file: module of the pipeline, where the engine looks it up.
-        name: of the function there that makes it.
+        name: of the function there that makes the post-processor.
     """
     from verl_omni.pipelines.diffusion_rollout_output import wrap_rollout_postprocessor
 

@@ -29,7 +29,7 @@ FILE = "config.json"
 
 
 class SavedConfig:
-    """Goes before the class of a denoiser's configuration, whatever that is: VeRL saves it with every checkpoint.
+    """Mixin of a denoiser's configuration class, so that VeRL can save it with every checkpoint.
 
     Attributes:
         _texts: the released configuration files by path; they are saved as they are.
@@ -135,7 +135,7 @@ def released_texts(folder: str, *, every: bool) -> dict[str, str]:
 
 
 def refuse_sharded(module: torch.nn.Module) -> None:
-    """Let no part of a module be saved for the whole.
+    """Refuse to save a sharded module, of which this process has only a part.
 
     Raises:
         ValueError: FSDP has sharded it.
@@ -152,8 +152,8 @@ def refuse_sharded(module: torch.nn.Module) -> None:
 
 def _plain(own: Any) -> dict[str, Any]:
     """Values of a configuration that JSON can hold; what it cannot is left out."""
-    found = _json(own)
-    return found if isinstance(found, dict) else {}
+    plain = _json(own)
+    return plain if isinstance(plain, dict) else {}
 
 
 def _json(value: Any) -> Any:

@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from .guidance import setting_names
+from .guidance import other_names, setting_names
 from .levels import pick_sde_window
-from .model import Common, other_names
+from .model import Common
 from .steps import Trajectory
 
 
@@ -66,8 +66,8 @@ class SteppedRollout:
             raise ValueError("a rollout request needs num_inference_steps")
         if params.extra_args is None:
             params.extra_args = {}
-        found: dict[str, Any] = params.extra_args
-        return found
+        extra_args: dict[str, Any] = params.extra_args
+        return extra_args
 
     def _steps(self, params: Any, extra_args: dict[str, Any], prompt: Any) -> dict[str, Any]:
         """Arguments of :meth:`RecordingScheduler.start`; ``prompt`` is the request's."""
@@ -104,12 +104,12 @@ class SteppedRollout:
         """
         common: Common = self.rollout_plan.common
         other = other_names(common)
-        given = {name: extra_args.get(name) for name in setting_names(common.CFG_DEFAULTS, other)}
-        for name, value in given.items():
+        requested = {name: extra_args.get(name) for name in setting_names(common.CFG_DEFAULTS, other)}
+        for name, value in requested.items():
             # The engine fills in a scale that a request leaves out, and says whether it did.
             if value is None and getattr(params, f"{name}_provided", True):
-                given[name] = getattr(params, name, None)
-        guidance = common.resolve_guidance(given)
+                requested[name] = getattr(params, name, None)
+        guidance = common.resolve_guidance(requested)
         others: dict[str, list[Any]] = {}
         for name, value in guidance.items():
             for second in other.get(name, ()):
@@ -123,7 +123,7 @@ class SteppedRollout:
                 setattr(params, f"{name}_provided", True)
         return guidance
 
-    def _result(self, output: Any, trajectory: Trajectory, carried: dict[str, Any]) -> Any:
+    def _result(self, output: Any, trajectory: Trajectory, columns: dict[str, Any]) -> Any:
         """What the engine takes of a pipeline's result."""
         output = output[0] if isinstance(output, list) else output
         key, media, metadata = self._media(output.output)
@@ -135,7 +135,7 @@ class SteppedRollout:
             media_key=key,
             metadata=metadata,
             trajectory=dict(zip(names, trajectory, strict=True)),
-            carried=carried,
+            columns=columns,
         )
 
     def _media(self, media: Any) -> tuple[str, Any, dict[str, Any] | None]:

@@ -24,8 +24,8 @@ from verl.utils.device import get_device_name
 from verl_omni.pipelines.model_base import DiffusionModelBase
 from verl_omni.pipelines.schedulers import FlowMatchSDEDiscreteScheduler
 
-from .guidance import setting_names
-from .model import INCLUDE_LOGPROB_NORMALIZER, Common, other_names
+from .guidance import other_names, setting_names
+from .model import INCLUDE_LOGPROB_NORMALIZER, Common
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class SteppedTraining(DiffusionModelBase):
             recorded: ``all_latents (B, T + 1, …)`` and ``all_timesteps (B, T)``.
             step: index into the trajectory.
             velocity: ``(B, …)`` float32, guided.
-            free: ``(B, …)``, true where latents take a step; the rest is given, and has no log-prob. None for all.
+            free: ``(B, …)``, true where latents take a step; the rest is fixed, and has no log-prob. None for all.
 
         Returns:
             ``(log_prob, prev_sample_mean, std_dev_t, sqrt_dt)``; log_prob is ``(B,)`` float32.
@@ -140,8 +140,8 @@ class SteppedTraining(DiffusionModelBase):
             include_logprob_normalizer=INCLUDE_LOGPROB_NORMALIZER,
         )
         if free is not None:
-            whole = latents[:, step].float().masked_scatter(free, prev_sample_mean)
-            prev_sample_mean, std_dev_t = whole, std_dev_t.view(-1, *[1] * (whole.ndim - 1))
+            full_latents = latents[:, step].float().masked_scatter(free, prev_sample_mean)
+            prev_sample_mean, std_dev_t = full_latents, std_dev_t.view(-1, *[1] * (full_latents.ndim - 1))
         return log_prob, prev_sample_mean, std_dev_t, sqrt_dt
 
 

@@ -21,9 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from .composed_layers import GatedMLP, PlainMLP, Recompute, RMSNorm, attend, call, expanded, normalise_parts
-from .layouts import Layout
+from .layouts import Layout, apply_rotary
 from .references import ReferenceLayout, attend_behind_reference
-from .rotary import apply_rotary
 
 
 class TwoStreamLayer(nn.Module):

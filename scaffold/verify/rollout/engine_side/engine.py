@@ -49,6 +49,8 @@ def draw_once(autoencoder: Any) -> None:
 
 TINY = 5_000_000  # parameters
 TRIALS = 5  # attempts to load a checkpoint that is adjusted on errors
+# What the engine's entry points tell every pipeline beside its own settings, where a user says nothing else.
+EXTRAS = {"auxiliary_text_encoder": None, "default_llama_model_id": "meta-llama/Meta-Llama-3.1-8B-Instruct"}
 WORKER = "vllm_omni.diffusion.worker.diffusion_worker"
 
 
@@ -77,6 +79,7 @@ class Engine:
     ) -> None:
         data: Any = importlib.import_module("vllm_omni.diffusion.data")
         self.transport = transport
+        known = {entry.name for entry in dataclasses.fields(data.OmniDiffusionConfig)}
         self.config = data.OmniDiffusionConfig.from_kwargs(
             model=checkpoint,
             model_class_name=registered or adapters.upstream.__name__,
@@ -85,6 +88,7 @@ class Engine:
             num_gpus=1,
             master_port=_free_port(),
             **({"additional_config": own_settings} if own_settings else {}),
+            **({"extras": dict(EXTRAS)} if "extras" in known else {}),
         )
         self.media: tuple[str, ...] = ()
         self.negative: list[int] | None = None  # ids of the negative prompt of later requests
@@ -184,9 +188,11 @@ class Engine:
         found.shift = shifts[-1] if shifts else None
         return found
 
-    def answer(self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False) -> Any:
-        """Run one request and return the engine's output unchanged."""
-        return self.worker.execute_model(self._request(request_ids, sampling, lora), self.config)
+    def answer(
+        self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False, *, text: str | None = None
+    ) -> Any:
+        """Run one request and return the engine's output unchanged; ``text`` is sent in place of ids."""
+        return self.worker.execute_model(self._request(request_ids, sampling, lora, text), self.config)
 
     @property
     def batches(self) -> bool:
@@ -202,7 +208,9 @@ class Engine:
         results = {output.request_id: output.result for output in found.runner_outputs}
         return [results[request.request_id] for request in requests]
 
-    def _request(self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False) -> Any:
+    def _request(
+        self, request_ids: list[int], sampling: dict[str, Any], lora: bool = False, text: str | None = None
+    ) -> Any:
         inputs: Any = importlib.import_module("vllm_omni.inputs.data")
         requests: Any = importlib.import_module("vllm_omni.diffusion.request")
         params_class = inputs.OmniDiffusionSamplingParams
@@ -220,6 +228,8 @@ class Engine:
         negative = self.negative if self._negative is None else self._negative
         if negative is not None:
             prompt["negative_prompt_ids"] = list(negative)
+        if text is not None:
+            prompt = {"prompt": text, "negative_prompt": ""}
         if self.media:
             height, width = sampling["height"], sampling["width"]
             brought = media(self.media, self._folder, self.picture * height, width)

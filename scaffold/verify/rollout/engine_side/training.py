@@ -146,6 +146,10 @@ class Training:
         found.loader.exec_module(module)
         return module
 
+    def records(self) -> Any:
+        """The runtime's module that reads and writes records, whatever the package's version calls it."""
+        return importlib.import_module(self.runtime("replay").read_column.__module__)
+
     def recompute(
         self, samples: Sequence[Trajectory], recipe: Recipe, token_ids: Sequence[Sequence[int]] | None = None
     ) -> Recomputed:

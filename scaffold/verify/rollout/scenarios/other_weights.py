@@ -24,7 +24,7 @@ CHECKS = (CHECK,)
 
 
 def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
-    """Roll out with other weights, and recompute that with what the rollout before had carried.
+    """Roll out with other weights, and recompute that with what the rollout before carried.
 
     A rollout agrees with itself even where a number that stands for a prediction was carried as a constant (numpy and
     kernels that torch does not see leave such). With the predictions of other weights that number is wrong.
@@ -51,14 +51,14 @@ def with_tapes_of(
     bench: EngineUnderTest, samples: Sequence[Trajectory], others: Sequence[Trajectory]
 ) -> list[Trajectory]:
     """Rollouts that say of their calls what others made of theirs."""
-    carried = bench.training.runtime("carried")
+    records = bench.training.records()
     made = []
     for sample, other in zip(samples, others, strict=True):
         extra = dict(sample.extra)
         for name in extra:
-            own, theirs = (_record(carried, found.extra[name]) for found in (sample, other))
+            own, theirs = (_record(records, found.extra[name]) for found in (sample, other))
             if isinstance(own, dict) and "tapes" in own:
-                block = carried.write_record({**own, "programs": theirs["programs"], "tapes": theirs["tapes"]})
+                block = records.write_record({**own, "programs": theirs["programs"], "tapes": theirs["tapes"]})
                 extra[name] = block.numpy().tobytes() if isinstance(extra[name], bytes) else block
         made.append(replace(sample, extra=extra))
     return made
@@ -66,15 +66,15 @@ def with_tapes_of(
 
 def records(bench: EngineUnderTest, samples: Sequence[Trajectory]) -> list[dict[str, Any]]:
     """What rollouts carried of their calls, one record each."""
-    carried = bench.training.runtime("carried")
-    found = [_record(carried, value) for sample in samples for value in sample.extra.values()]
+    records = bench.training.records()
+    found = [_record(records, value) for sample in samples for value in sample.extra.values()]
     return [record for record in found if isinstance(record, dict) and "tapes" in record]
 
 
-def _record(carried: Any, value: Any) -> Any:
+def _record(records: Any, value: Any) -> Any:
     import torch
 
     if isinstance(value, bytes):
-        return carried.read_record(torch.frombuffer(bytearray(value), dtype=torch.uint8))
+        return records.read_record(torch.frombuffer(bytearray(value), dtype=torch.uint8))
     is_record = isinstance(value, torch.Tensor) and value.dtype == torch.uint8 and value.ndim == 1
-    return carried.read_record(value) if is_record else None
+    return records.read_record(value) if is_record else None

@@ -24,6 +24,6 @@ def measure(training: Training) -> Measurement:
     several = [values for values in held.values() if len(values) > 1]
     if not several:
         raise NotApplicable("the engine did not sleep twice")
-    grown = max(max(values[1:]) - values[0] for values in several) / 2**20
+    growth = max(max(values[1:]) - values[0] for values in several) / 2**20
     first = max(values[0] for values in several) / 2**20
-    return Measurement("", grown, f"{first:.0f} MiB the first time, of {sum(map(len, several))} times")
+    return Measurement("", growth, f"{first:.0f} MiB the first time, of {sum(map(len, several))} times")

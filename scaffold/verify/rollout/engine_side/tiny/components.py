@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ BASE = 8  # channels of its widest level
 TOKENIZER, PREPARES = "tokenizer.json", "preprocessor_config.json"
 SECTIONS = "mrope_section"  # transformers' name for the parts of a head that each axis turns
 _AUTO_MODEL = "_BaseAutoModelClass"
+_WIDTHS = ("hidden_size", "d_model", "n_embd", "dim")  # names that libraries give an encoder's width
 # Class that has the loading method, and the file that shows that a component is there.
 _OWNERS = (
     ("transformers", "PreTrainedModel", "config.json"),
@@ -47,6 +49,7 @@ _OWNERS = (
     ("transformers", "AutoTokenizer", TOKENIZER),
     ("transformers", "ProcessorMixin", TOKENIZER),
     ("transformers", "AutoFeatureExtractor", PREPARES),
+    ("transformers.image_processing_base", "ImageProcessingMixin", PREPARES),
     ("diffusers", "ModelMixin", "config.json"),
     ("diffusers", "SchedulerMixin", "scheduler_config.json"),
 )
@@ -80,6 +83,7 @@ class Components:
         self.channels: int | None = None  # of the latents, where the denoiser's configuration says it
         self.dtype = dtype
         self.scale = ENCODER
+        self.tried: list[int] = []  # widths of encoders that did not do
         self.layers: dict[Path, int] = {}  # of encoders of which hidden states were asked, where the scale has others
         self.asked: set[Path] = set()
         self.written: dict[Path, str] = {}
@@ -94,6 +98,8 @@ class Components:
         if deeper := self._deeper(error):
             self.layers |= deeper
         elif wide is not None and 1 < wide <= WIDEST:
+            self._refuse_two_widths(wide)
+            self.tried.append(self.scale.hidden)
             self.scale = replace(self.scale, hidden=wide)
         else:
             return False
@@ -102,12 +108,34 @@ class Components:
             del self.written[folder]
         return True
 
+    def _refuse_two_widths(self, wide: int) -> None:
+        """Raise where encoders of one width cannot do: a width that was tried is asked for again.
+
+        Raises:
+            NotGrownError: it names each encoder's table and key.
+        """
+        encoders = sorted(folder for folder, kind in self.written.items() if kind == "encoder")
+        if wide not in self.tried or len(encoders) < 2:
+            return
+        told = []
+        for folder in encoders:
+            settings = json.loads(read_text(folder / "config.json"))
+            key = next((name for name in _WIDTHS if name in settings), _WIDTHS[0])
+            told.append(f"{key} in [verify.components.{_key(folder.relative_to(self.folder).as_posix())}]")
+        raise NotGrownError(
+            f"the text encoders are to be {' and '.join(map(str, sorted({wide, self.scale.hidden})))} wide, not all"
+            f" alike: set {' and '.join(told)} of scaffold.toml"
+        )
+
     def _deeper(self, error: Exception) -> dict[Path, int]:
         """Layers of encoders whose hidden states are too few or too many; of all, where none were asked for."""
         encoders = [folder for folder, kind in self.written.items() if kind == "encoder"]
         found = {}
+        missing = re.search(r"hidden state -?(\d+) was asked for, there are (\d+)", str(error))
         for folder in [folder for folder in encoders if folder in self.asked] or encoders:
             states = wanted(error, self.layers.get(folder, self.scale.layers) + 1)  # between the layers, and the first
+            if missing is not None and int(missing[2]) == self.layers.get(folder, self.scale.layers) + 1:
+                states = max(int(missing[1]) + 1, 2 * int(missing[2]))  # more are asked for behind it, mostly
             if states is not None and 1 < states <= MOST_STATES:
                 found[folder] = states - 1
         return found
@@ -225,7 +253,7 @@ class Components:
                 self._encoder(named, given, released, folder).to(self.dtype).save_pretrained(folder)
             elif "PreTrainedModel" in kinds:
                 self._encoder(cls, given, released, folder).to(self.dtype).save_pretrained(folder)
-            elif "SchedulerMixin" in kinds:
+            elif kinds & {"SchedulerMixin", "ImageProcessingMixin"}:
                 cls(**given).save_pretrained(folder)
             elif "ModelMixin" in kinds:
                 self._autoencoder(cls, given, released).to(self.dtype).save_pretrained(folder)
@@ -250,8 +278,12 @@ class Components:
 
     def _class(self, folder: str) -> Any:
         """The class of transformers' that a library says of a component; None for none, or one of many types."""
-        found = self.classes.get(folder)
-        return found if getattr(found, "config_class", None) is not None else None
+        found: Any = self.classes.get(folder)
+        if getattr(found, "config_class", None) is None:
+            return None
+        # What several classes inherit from is none that can be built.
+        whole = importlib.import_module("transformers").AutoModel._model_mapping
+        return whole[found.config_class] if found.__name__.endswith("PreTrainedModel") else found
 
     def tokenizer(self, cls: Any = None) -> Any:
         """The tokenizer of the checkpoint, whose class it may be told."""
@@ -294,7 +326,8 @@ class Components:
         values |= {name: value for name, value in released.items() if name in parameters}
         small = small_autoencoder(values, released)
         if self.channels and "latent_channels" in values and "latent_channels" not in released:
-            small["latent_channels"] = self.channels
+            patch: Any = values.get("patch_size")  # that the denoiser is given of several latents
+            small["latent_channels"] = self.channels // (math.prod(patch) if _whole(patch) else 1)
         made = cls(**{name: value for name, value in {**values, **small, **given}.items() if name in parameters})
         # A released configuration may hold what the class itself does not take, and its pipeline reads.
         more = {name: value for name, value in {**released, **given}.items() if name not in parameters}

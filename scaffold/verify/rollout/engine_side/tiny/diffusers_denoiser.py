@@ -6,12 +6,15 @@ import functools
 import importlib
 import inspect
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from scaffold.files.reading import read_text
 from scaffold.verify.rollout.engine_side.tiny.asked import taken_by
 from scaffold.verify.rollout.engine_side.tiny.components import NotGrownError, randomised
 from scaffold.verify.rollout.engine_side.tiny.denoiser import LARGEST, other_branch
@@ -55,13 +58,13 @@ class DiffusersModule:
         Raises:
             NotGrownError: it cannot be built small.
         """
-        (folder / "model_index.json").write_text(
-            json.dumps({"_class_name": self.facts["pipeline"], FOLDER: ["diffusers", self.entry.__name__]}),
-            encoding="utf-8",
-        )
+        index = folder / "model_index.json"
+        told = json.loads(read_text(index)) if index.is_file() else {}
+        told |= {"_class_name": self.facts["pipeline"], FOLDER: ["diffusers", self.entry.__name__]}
+        index.write_text(json.dumps(told), encoding="utf-8")
         parameters = taken_by(self.entry)
         stated = {name: value for name, value in parameters.items() if value not in (None, "") and name not in given}
-        settings = {**shrunk(stated, DENOISER), **self.fitted, **given}
+        settings = {**small_settings(stated), **self.fitted, **given}
         try:
             with torch.device("meta"):
                 size = sum(parameter.numel() for parameter in self.entry.from_config(settings).parameters())
@@ -84,6 +87,19 @@ class DiffusersModule:
         self.replaced = {n: (value, found[n]) for n, value in own if _plain(value) and found.get(n, value) != value}
         self.classes = {str(self.facts["module"]): str(self.facts["class"])}
         return found
+
+
+def small_settings(stated: dict[str, Any]) -> dict[str, Any]:
+    """Small settings of a class, whose latents keep their channels and what is as wide as its blocks their width."""
+    small = shrunk(stated, DENOISER)
+    sizes = ("num_attention_heads", "attention_head_dim")
+    width, narrow = (math.prod(found.get(name) or 0 for name in sizes) for found in (stated, small))
+    for name, value in stated.items():
+        if re.search(r"(^|_)(in|out)_channels$", name):
+            small[name] = value
+        elif type(value) is int and value == width and name not in sizes:
+            small[name] = narrow
+    return small
 
 
 def _plain(value: Any) -> bool:

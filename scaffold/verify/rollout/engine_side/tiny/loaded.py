@@ -17,9 +17,23 @@ def note_states(model: Any, note: Callable[[], None]) -> None:
         if kwargs.get("output_hidden_states") or getattr(module.config, "output_hidden_states", False):
             note()
 
+    def after(module: Any, args: Any, output: Any) -> None:
+        if isinstance(states := getattr(output, "hidden_states", None), tuple):
+            output.hidden_states = States(states)
+
     for module in model.modules():
         if hasattr(module, "config") and hasattr(module, "base_model_prefix"):
             module.register_forward_pre_hook(before, with_kwargs=True)
+            module.register_forward_hook(after)
+
+
+class States(tuple[torch.Tensor, ...]):
+    """Hidden states of an encoder; of one that is missing it says which, where a tuple does not."""
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, int) and not -len(self) <= key < len(self):
+            raise IndexError(f"hidden state {key} was asked for, there are {len(self)}")
+        return super().__getitem__(key)
 
 
 def add_up_in_float32(model: Any) -> None:

@@ -65,7 +65,7 @@ def shrunk(settings: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
             of_head = len(value) > 1 and sum(value) in _heads(settings)
             found[name] = type(value)(_several(name, list(value), layers, scale, of_head))
         elif name.endswith("layer_types") and isinstance(value, list | tuple):
-            found[name] = value[:layers]
+            found[name] = (value * layers)[:layers]
     return found
 
 

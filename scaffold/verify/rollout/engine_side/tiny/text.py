@@ -58,8 +58,10 @@ def chats(sources: Iterable[str]) -> bool:
     for name in {name for source in sources for name in _MODEL.findall(source)}:
         config: Any = getattr(getattr(transformers, name, None), "config_class", None)
         kind = getattr(config, "model_type", None)
-        if kind in speaking or kind in reading or str(kind).removesuffix("_text_model") in reading:
-            found.append(kind in speaking and not config().is_encoder_decoder)
+        if str(kind).removesuffix("_text") in speaking:
+            found.append(not config().is_encoder_decoder)
+        elif kind in reading or str(kind).removesuffix("_text_model") in reading:
+            found.append(False)
     return not found or any(found)
 
 
