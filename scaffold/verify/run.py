@@ -93,7 +93,7 @@ def _train(
     asked = training or TrainRequest()
     with _orderly_end():
         outcome = run_level(request, asked, tell)
-    command = _command(named, None, request) + f" --steps {asked.steps}"
+    command = _command(named, None if asked.model is None else str(asked.model), request) + f" --steps {asked.steps}"
     command += "".join(f" --variant {name}" for name in asked.variants)
     return VerifyReport(opened.name, outcome.contract, tuple(outcome.checks), outcome.environment, (command,))
 

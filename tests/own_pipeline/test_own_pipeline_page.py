@@ -36,7 +36,7 @@ def test_the_page_is_what_the_commands_print(folder: Path, scaffold_cli: Callabl
 
 
 def test_an_edited_pipeline_and_a_newer_release_are_followed(
-    folder: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    folder: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     scaffold_cli(*f"{page.NEW} --patch --out build/kiln".split(), cwd=folder).success()
     newer = scaffold_cli("drift", page.PACKAGE, "--to", "0.32.0rc1", cwd=folder).success()
@@ -44,17 +44,24 @@ def test_an_edited_pipeline_and_a_newer_release_are_followed(
     assert "nothing to do" in newer
     file = folder / "kiln/pipeline_kiln.py"
     file.write_text(file.read_text().replace("num_inference_steps or 24", "num_inference_steps or 28"))
-    monkeypatch.syspath_prepend(str(folder))
     before = page.version_of(folder)
-    scaffold_cli("update", page.PACKAGE, cwd=folder).success()
-    assert page.version_of(folder) != before
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(page.HERE)])  # another copy of it
+    scaffold_cli("update", page.PACKAGE, cwd=folder).success()  # from the folder that one stands in
+    between = page.version_of(folder)
+    assert between != before
     assert "num_inference_steps or 28" in (folder / page.PACKAGE / "kiln_loop.py").read_text()
+    file.write_text(file.read_text().replace("num_inference_steps or 28", "num_inference_steps or 32"))
+    monkeypatch.syspath_prepend(str(folder))
+    scaffold_cli("update", folder / page.PACKAGE, cwd=tmp_path).success()  # from the path of Python
+    assert page.version_of(folder) not in (before, between)
 
 
 def test_what_inspect_names_next_works_for_an_own_pipeline(folder: Path, scaffold_cli: Callable[..., Any]) -> None:
     """No checkout pins such a version, and the pipeline is found where it was named."""
     said = scaffold_cli("inspect", page.OWN, "--vllm-omni", "0.30.0", cwd=folder).success()
     (named,) = re.findall(r"next: `omni-scaffold ([^`]+)`", said)
+    shown = scaffold_cli("inspect", page.OWN, "--vllm-omni", "0.30.0", "--show", "cfg.scales", cwd=folder).success()
+    assert "pipeline_kiln.py" in shown
     command = named.replace("MODEL", "kiln").replace("DIR", "build/named")
     assert "kiln_flow_grpo" in scaffold_cli(*shlex.split(command), cwd=folder).success()
 

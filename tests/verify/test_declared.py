@@ -40,6 +40,12 @@ def test_the_first_line_that_is_missing_is_named_with_its_file(
     assert told in scaffold_cli("verify", quilt, "--select", "registration").refusal()
 
 
+def test_a_table_that_is_no_utf_8_is_refused_in_a_line(quilt: Path, scaffold_cli: Callable[..., Any]) -> None:
+    (quilt / "verify.toml").write_bytes("[verify]\npatch = 2 # fl\u00e4che".encode("latin-1"))
+    refused = scaffold_cli("verify", quilt, "--select", "registration").refusal(2)
+    assert "verify.toml is not UTF-8; save it as UTF-8" in refused
+
+
 def test_pixels_of_a_token_follow_from_the_table(quilt: Path, edit: Callable[..., None]) -> None:
     root = quilt.parents[2]
     assert read_declared(quilt, root).pixels_per_token == 16

@@ -125,15 +125,15 @@ class CallRecorder:
             self._calls.append((recorded, output))
 
         if method == "forward":
-            given: list[Any] = []
+            call: list[Any] = []
 
             def before(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                 self.pause()
-                given[:] = calling(args, kwargs) if self._active else ()
+                call[:] = calling(args, kwargs) if self._active else ()
 
             def after(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
                 if self._active:
-                    called(given[0], given[1], given[2], output)
+                    called(call[0], call[1], call[2], output)
                     self._follow(output)
 
             module.register_forward_pre_hook(before, with_kwargs=True)
@@ -207,8 +207,8 @@ class CallRecorder:
         """
         if same(state, value):
             return
-        held = isinstance(value, Mapping | list | tuple) and isinstance(recorded, Mapping | list | tuple)
-        if held and keys_of(value) == keys_of(state) == keys_of(recorded):
+        nested = isinstance(value, Mapping | list | tuple) and isinstance(recorded, Mapping | list | tuple)
+        if nested and keys_of(value) == keys_of(state) == keys_of(recorded):
             for key in keys_of(value):
                 self._compare(name, value[key], recorded[key], state[key])
             return
@@ -236,7 +236,7 @@ class CallRecorder:
     def step(
         self,
         latents: torch.Tensor,
-        given: torch.Tensor,
+        pipeline_velocity: torch.Tensor,
         *,
         keep: bool,
         free: torch.Tensor | None = None,
@@ -247,15 +247,15 @@ class CallRecorder:
 
         Args:
             latents: ``(1, …)`` float32 latents at which the denoiser was called.
-            given: velocity that the pipeline takes the step with, shape of ``latents``.
+            pipeline_velocity: velocity that the pipeline takes the step with, shape of ``latents``.
             keep: whether the step belongs to the trajectory.
             free: True for elements of the latents that take part in the step; None where all do.
-            target: the tensor that the pipeline takes the step with, itself; ``given`` where it is that.
-            sign: of ``given`` in it.
+            target: the tensor that the pipeline takes the step with, itself; ``pipeline_velocity`` where it is that.
+            sign: of ``pipeline_velocity`` in it.
 
         Returns:
             The velocity to take the step with: what training will make of the predictions, in float32 where the
-            pipeline combines them in its own dtype; ``given`` where nothing is recorded.
+            pipeline combines them in its own dtype; ``pipeline_velocity`` where nothing is recorded.
 
         Raises:
             RuntimeError: the denoiser was not called, or not as often as in the first step.
@@ -268,7 +268,7 @@ class CallRecorder:
             self._firsts = [values for values, _ in calls]
         if not self._active or not keep:
             self.tape.clear()
-            return given
+            return pipeline_velocity
         if not calls:
             raise RuntimeError(
                 f"the pipeline takes a step without calling its denoiser{where()}, with what a step before predicted,"
@@ -280,14 +280,14 @@ class CallRecorder:
                 raise RuntimeError(f"the pipeline made {counts}")
             calls = [(_as_first(first, values), out) for first, (values, out) in zip(self._firsts, calls, strict=True)]
         outputs = [output for _, output in calls]
-        taped = self._cut(outputs, latents, given if target is None else target, sign)
+        taped = self._cut(outputs, latents, pipeline_velocity if target is None else target, sign)
         try:
-            made, velocity = self._proved(taped, outputs, latents, given)
+            made, velocity = self._proved(taped, outputs, latents, pipeline_velocity)
         except TapeError:
             if not any(start_of(part, latents) for output in outputs for part in output):
                 raise
             taped = replace(taped, front=True)
-            made, velocity = self._proved(taped, outputs, latents, given)
+            made, velocity = self._proved(taped, outputs, latents, pipeline_velocity)
         self.tape.clear()
         seen = self._steps[-1].calls if self._steps else []
         arguments: list[dict[str, Any]] = []
@@ -322,7 +322,11 @@ class CallRecorder:
         return Taped(program, constants, {place: leaves[place] for place in taken}, sign)
 
     def _proved(
-        self, taped: Taped, outputs: Sequence[list[torch.Tensor]], latents: torch.Tensor, given: torch.Tensor
+        self,
+        taped: Taped,
+        outputs: Sequence[list[torch.Tensor]],
+        latents: torch.Tensor,
+        pipeline_velocity: torch.Tensor,
     ) -> tuple[list[list[torch.Tensor]], torch.Tensor]:
         """Rows of the rollout's own predictions, and the velocity that the tape makes of them: it is the pipeline's.
 
@@ -331,10 +335,10 @@ class CallRecorder:
         made_rows = [rows_of(output, latents, front=taped.front) for output in outputs]
         rows = {(i, j): row for i, found in enumerate(made_rows) for j, row in enumerate(found)}
         own = {place: rows[place] for place in taped.places}
-        made, given = taped.velocity(own, latents), given.float().reshape(latents.shape)
+        made, pipeline_velocity = taped.velocity(own, latents), pipeline_velocity.float().reshape(latents.shape)
         half = self.tape.half or any(row.dtype in HALF for row in own.values())
-        apart = float((made - given).norm()) / float(given.norm().clamp_min(1e-12))
-        if not (torch.equal(made, given) or (half and apart <= HALF_LIMIT)):
+        apart = float((made - pipeline_velocity).norm()) / float(pipeline_velocity.norm().clamp_min(1e-12))
+        if not (torch.equal(made, pipeline_velocity) or (half and apart <= HALF_LIMIT)):
             raise TapeError(
                 f"the functions of torch that the pipeline calls make of its predictions what is {apart:.2g} (relative)"
                 " off from what it steps with: something else took part (a kernel, numpy)"

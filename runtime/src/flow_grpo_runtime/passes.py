@@ -45,5 +45,6 @@ class Passes:
                     raise
                 self.most = len(part) // 2
                 logger.warning("%d images do not fit in one pass: %d from now on", len(part), self.most)
-                torch.accelerator.empty_cache()
+                if torch.accelerator.is_available():
+                    torch.accelerator.empty_cache()
         return found

@@ -225,15 +225,15 @@ class SchedulerInPlace(FollowingScheduler):
         self._learn(index, change, self._own_levels())
         levels = self.inner.sigmas
         own, velocity = self._current(sample), self._sign * model_output.float()
-        inside = window[0] <= index < window[1]
-        velocity = self.calls.step(own, velocity, keep=inside, target=target, sign=self._sign)
+        in_window = window[0] <= index < window[1]
+        velocity = self.calls.step(own, velocity, keep=in_window, target=target, sign=self._sign)
         prev_sample, log_prob = self.advance(velocity, levels[index], own, generator)
         self._own = prev_sample
         moved = prev_sample[0] if self.single else prev_sample
         # A copy: the pipeline may change in place what it gets, and the trajectory must stay.
-        given = StepOutput(moved.to(torch.promote_types(sample.dtype, model_output.dtype), copy=True), log_prob)
+        output = StepOutput(moved.to(torch.promote_types(sample.dtype, model_output.dtype), copy=True), log_prob)
         self._follow_on()
-        return given
+        return output
 
     def _own_levels(self) -> Sequence[float]:
         """All noise levels from the first step on, as the pipeline's scheduler holds them."""
@@ -324,36 +324,36 @@ class UpdateInPlace(FollowingScheduler):
         """
         self.calls.pause()
         index, window = self._started(sample)
-        own, held = self._current(sample), _held_levels(own_update)
+        own, own_levels = self._current(sample), _closure_levels(own_update)
         change = float(own_update(torch.zeros_like(own), torch.ones_like(own)).float().abs().max())
-        if change == 0.0 and len(held) > index + 1 and held[index] > held[index + 1]:
+        if change == 0.0 and len(own_levels) > index + 1 and own_levels[index] > own_levels[index + 1]:
             # Its scheduler goes on to the next level; the pipeline drops what that made of the latents.
-            change = held[index] - held[index + 1]
+            change = own_levels[index] - own_levels[index + 1]
         if change == 0.0:
             raise RuntimeError(f"{self.pipeline} takes a step that changes nothing, number {index}")
-        self._learn(index, change, held)
+        self._learn(index, change, own_levels)
         levels = self.inner.sigmas
-        inside = window[0] <= index < window[1]
+        in_window = window[0] <= index < window[1]
         free = self._compare(own_update, index, float(levels[index + 1] - levels[index]), own)
         if not free.any():
-            return self._left_out(index, inside, sample)
+            return self._left_out(index, in_window, sample)
         velocity = self._sign * output.float()
         part = None if free.all() else free
-        velocity = self.calls.step(own, velocity, keep=inside, free=part, target=output, sign=self._sign)
+        velocity = self.calls.step(own, velocity, keep=in_window, free=part, target=output, sign=self._sign)
         if free.all():
             moved = self.advance(velocity, levels[index], own).prev_sample
         else:
             moved = own.clone()
             moved[free] = self.advance(velocity[free][None], levels[index], own[free][None]).prev_sample[0]
-            if inside:  # the trajectory keeps the latents as a whole
+            if in_window:  # the trajectory keeps the latents as a whole
                 self._latents[-1] = moved
                 if len(self._latents) == 2:
                     self._latents[0] = own
         self._own = moved
         # A copy: the pipeline may change in place what it gets, and the trajectory must stay.
-        given = moved.to(sample.dtype, copy=True)
+        stepped = moved.to(sample.dtype, copy=True)
         self._follow_on()
-        return given
+        return stepped
 
     def _compare(
         self,
@@ -382,9 +382,9 @@ class UpdateInPlace(FollowingScheduler):
             )
         return free
 
-    def _left_out(self, index: int, inside: bool, sample: torch.Tensor) -> torch.Tensor:
+    def _left_out(self, index: int, in_window: bool, sample: torch.Tensor) -> torch.Tensor:
         """A step that the pipeline does not take; the next one begins at the same latents."""
-        if inside:
+        if in_window:
             raise RuntimeError(
                 f"{self.pipeline} leaves all latents as they are in step {index} with latents in {sample.dtype}, so"
                 " there is no log-prob: begin sde_window_range behind it"
@@ -396,8 +396,8 @@ class UpdateInPlace(FollowingScheduler):
         return sample
 
 
-def _held_levels(own_update: Callable[..., torch.Tensor]) -> Sequence[float]:
+def _closure_levels(own_update: Callable[..., torch.Tensor]) -> Sequence[float]:
     """All noise levels, of the one scheduler that an update rests on; none where it holds none, or several."""
-    held = (cell.cell_contents for cell in getattr(own_update, "__closure__", None) or ())
-    found = [levels for levels in (getattr(value, "sigmas", None) for value in held) if levels is not None]
+    values = (cell.cell_contents for cell in getattr(own_update, "__closure__", None) or ())
+    found = [levels for levels in (getattr(value, "sigmas", None) for value in values) if levels is not None]
     return [float(level) for level in found[0]] if len(found) == 1 else ()

@@ -93,9 +93,9 @@ def read_record(block: torch.Tensor) -> Any:
         ValueError: it is no such block, or its end is missing.
     """
     lengths = block[:_LENGTHS].cpu().clone().view(torch.int64).tolist() if len(block) >= _LENGTHS else [0, 0]
-    whole, size = lengths
-    if not _LENGTHS <= _LENGTHS + size <= whole <= len(block):
-        raise ValueError(f"a record of {len(block)} bytes says that it has {whole}: it was cut, or is none")
+    length_of_all, size = lengths
+    if not _LENGTHS <= _LENGTHS + size <= length_of_all <= len(block):
+        raise ValueError(f"a record of {len(block)} bytes says that it has {length_of_all}: it was cut, or is none")
     header = json.loads(block[_LENGTHS : _LENGTHS + size].cpu().numpy().tobytes())
     start = _aligned(_LENGTHS + size)
     if (block.storage_offset() + start) % ALIGNMENT:
@@ -154,8 +154,8 @@ def read_column(batch: Any, name: str) -> list[Any]:
         if column not in _read:
             rows = column.unbind() if column.is_nested else column
             _read[column] = [read_record(row) for row in rows]
-        found: list[Any] = _read[column]
-        return found
+        records: list[Any] = _read[column]
+        return records
     return [read_record(_block(value)) for value in _rows(column)]
 
 

@@ -226,9 +226,9 @@ def each_alone(forward: Callable[..., Any]) -> Callable[..., Any]:
     names = list(inspect.signature(forward).parameters)
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        rows = len(given[names[0]])
-        made = [forward(**{name: _row(value, row, rows) for name, value in given.items()}) for row in range(rows)]
+        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+        rows = len(arguments[names[0]])
+        made = [forward(**{name: _row(value, row, rows) for name, value in arguments.items()}) for row in range(rows)]
         return joined(made) if rows > 1 else made[0]
 
     return called

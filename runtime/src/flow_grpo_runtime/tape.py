@@ -95,7 +95,7 @@ class _Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if not self.tape.inside:
+        if not self.tape.in_function:
             self.tape.passed_by(str(func), _tensors((args, kwargs or {})), result)
         return result
 
@@ -105,7 +105,7 @@ class Tape(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inside = False  # a function that is noted runs
+        self.in_function = False  # a function that is noted runs
         self._on = False
         self._guard: _Guard | None = None
         self.blind = False  # between the last step and this one nothing was watched
@@ -241,25 +241,25 @@ class Tape(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if not self._on or self.inside:
+        if not self._on or self.in_function:
             return func(*args, **(kwargs or {}))
-        self.inside = True
+        self.in_function = True
         try:
             return self._seen(func, args, dict(kwargs or {}))
         finally:
-            self.inside = False
+            self.in_function = False
 
     def _seen(self, func: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         kwargs = dict(named)
         into = named.pop("out", None)
-        given = _tensors((args, named))
+        tensors = _tensors((args, named))
         name = tape_play.name_of(func)
         own = tape_play.last(name)
         if own in DRAWS and self._guard is not None:
-            return self._drawn(func, name, args, kwargs, given)
-        touched = [tensor for tensor in given if self._follows(tensor)]
+            return self._drawn(func, name, args, kwargs, tensors)
+        touched = [tensor for tensor in tensors if self._follows(tensor)]
         if not touched and not (isinstance(into, torch.Tensor) and self._follows(into)):
-            return self._untouched(func(*args, **kwargs), name, own, args, given)
+            return self._untouched(func(*args, **kwargs), name, own, args, tensors)
         if name in tape_play.asked():
             return func(*args, **named)
         if func is torch.Tensor.__iter__:
@@ -323,10 +323,10 @@ class Tape(TorchFunctionMode):
                 self._put(tensor, node, predicted, checks)
         return result
 
-    def _drawn(self, func: Any, name: str, args: tuple[Any, ...], named: dict[str, Any], given: Any) -> Any:
+    def _drawn(self, func: Any, name: str, args: tuple[Any, ...], named: dict[str, Any], tensors: Any) -> Any:
         """Noise may be drawn beside the step, and not in it: training would need the same."""
         result = func(*args, **named)
-        predicted = any(self._follows(tensor) and self._is_predicted(tensor) for tensor in given)
+        predicted = any(self._follows(tensor) and self._is_predicted(tensor) for tensor in tensors)
         why = f"the pipeline draws noise for its step with {name}{where()}, which training cannot draw again"
         for tensor in _tensors(result):
             # Noise may be laid over what is given (dropout), or have its form alone.
@@ -336,9 +336,9 @@ class Tape(TorchFunctionMode):
             self._ops.append(_Op(name, ("refused", why), ("dict", {}), places, place_of(args[0])))
         return result
 
-    def _untouched(self, result: Any, name: str, own: str, args: tuple[Any, ...], given: list[torch.Tensor]) -> Any:
+    def _untouched(self, result: Any, name: str, own: str, args: tuple[Any, ...], tensors: list[torch.Tensor]) -> Any:
         """What is made of predictions of steps before is a constant of this one, and of later ones."""
-        if not self._earlier or own in CHECKS or not any(self._is_earlier(tensor) for tensor in given):
+        if not self._earlier or own in CHECKS or not any(self._is_earlier(tensor) for tensor in tensors):
             return result
         if own in _READS - _ADDRESSES:
             self.say(f"{_statement()}: numbers of predictions of steps before are read with {own.strip('_')}()")
@@ -352,20 +352,20 @@ class Tape(TorchFunctionMode):
         if kept not in self.state:
             self.state.append(kept)
 
-    def passed_by(self, name: str, given: list[torch.Tensor], result: Any) -> None:
+    def passed_by(self, name: str, tensors: list[torch.Tensor], result: Any) -> None:
         """An operation that no function of torch called: what it makes of a prediction may not take part in the step.
 
         Raises:
             TapeError: it gives numbers of a prediction to Python.
         """
-        if not any(self._follows(tensor) and self._is_predicted(tensor) for tensor in given):
+        if not any(self._follows(tensor) and self._is_predicted(tensor) for tensor in tensors):
             return
         made = _tensors(result)
         if not made and result is not None and not isinstance(result, tuple | list):
             raise TapeError(
                 f"the pipeline calls {name}{where()} on what it made of a prediction, past torch's functions"
             )
-        self._mark(name, [*made, *given])
+        self._mark(name, [*made, *tensors])
 
     def _mark(self, name: str, tensors: list[torch.Tensor]) -> None:
         why = f"the pipeline steps with a result of {name}{where()}, which calls past the functions of torch"
@@ -427,8 +427,8 @@ class Tape(TorchFunctionMode):
         place, earlier = place_of(tensor), self._is_earlier(tensor)
         length = tensor.untyped_storage().nbytes() // tensor.element_size()
         covers = tensor.is_contiguous() and tensor.numel() == length
-        whole = tensor if covers else tensor.as_strided((length,), (1,), 0)
-        constant = self._constant(whole.detach().clone(), earlier=earlier)
+        flat = tensor if covers else tensor.as_strided((length,), (1,), 0)
+        constant = self._constant(flat.detach().clone(), earlier=earlier)
         self._ops.append(_Op("torch.Tensor.clone", ("tuple", [constant]), ("dict", {}), frozenset({place}), None))
         self._bases[place] = ("result", len(self._ops) - 1, None), tensor.dtype
         return self._bases[place][0] if covers else self._through(tensor)

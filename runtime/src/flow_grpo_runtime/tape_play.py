@@ -104,14 +104,14 @@ def play(
         for name, positional, named in program["ops"]:
             if name not in known:
                 raise TapeError(f"the record calls {str(name)[:60]!r}, which is no function that a tape may hold")
-            given, own = value_of(positional), last(name)
+            arguments, own = value_of(positional), last(name)
             if own in DETACHES:
-                results.append(given[0].view_as(given[0]))
+                results.append(arguments[0].view_as(arguments[0]))
             elif own in NARROWS:
-                results.append(given[0].float())
+                results.append(arguments[0].float())
             else:
-                made = known[name](*given, **value_of(named))
-                results.append(given[0] if changes(name) else made)
+                made = known[name](*arguments, **value_of(named))
+                results.append(arguments[0] if changes(name) else made)
         found: torch.Tensor = value_of(program["end"])
         return found
 
@@ -145,14 +145,14 @@ class Taped:
         """
         found = {}
         for (call, leaf), (shape, first, end) in self.leaves.items():
-            whole = torch.cat([rows[call, row] for row in range(first, end)])
-            if whole.numel() != torch.Size(shape).numel():
+            stacked = torch.cat([rows[call, row] for row in range(first, end)])
+            if stacked.numel() != torch.Size(shape).numel():
                 wide = list(shape)
-                dim = next(i for i in range(1, len(shape)) if whole.shape[i] != shape[i])
-                wide[dim] = shape[dim] - whole.shape[dim]
-                both = [whole.new_zeros(wide), whole]
-                whole = torch.cat(both[::-1] if self.front else both, dim=dim)
-            found[call, leaf] = whole.reshape(shape)
+                dim = next(i for i in range(1, len(shape)) if stacked.shape[i] != shape[i])
+                wide[dim] = shape[dim] - stacked.shape[dim]
+                both = [stacked.new_zeros(wide), stacked]
+                stacked = torch.cat(both[::-1] if self.front else both, dim=dim)
+            found[call, leaf] = stacked.reshape(shape)
         return found
 
     def velocity(self, rows: Mapping[Leaf, torch.Tensor], latents: torch.Tensor) -> torch.Tensor:

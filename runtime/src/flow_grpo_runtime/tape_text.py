@@ -83,7 +83,7 @@ class _Writer:
                 text = f"t{number}", _ATOM
             self.texts.append(text)
         end = self._text(self.end)
-        velocity = end[0] if sign > 0 else f"-{self._held(end, _UNARY)}"
+        velocity = end[0] if sign > 0 else f"-{self._bracketed(end, _UNARY)}"
         return "\n".join([*self.lines, f"velocity = {velocity}"])
 
     def _op(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> _Text:
@@ -96,24 +96,24 @@ class _Writer:
             bound = _TIGHT[sign]
             back = own == "rsub" or name.rpartition(".")[2].startswith("__r")
             left, right = reversed(texts) if back else texts
-            return f"{self._held(left, bound)} {sign} {self._held(right, bound + 1)}", bound
+            return f"{self._bracketed(left, bound)} {sign} {self._bracketed(right, bound + 1)}", bound
         if own in ("neg", "negative") and texts:
-            return f"-{self._held(texts[0], _UNARY)}", _UNARY
+            return f"-{self._bracketed(texts[0], _UNARY)}", _UNARY
         if own == "__getitem__" and len(texts) == 2:
-            return f"{self._held(texts[0], _ATOM)}[{texts[1][0].strip('()')}]", _ATOM
-        given = {key: node for key, node in named.items() if tuple(node) not in _DEFAULTS}
-        parts = [text for text, _ in texts] + [f"{key}={self._text(node)[0]}" for key, node in given.items()]
+            return f"{self._bracketed(texts[0], _ATOM)}[{texts[1][0].strip('()')}]", _ATOM
+        options = {key: node for key, node in named.items() if tuple(node) not in _DEFAULTS}
+        parts = [text for text, _ in texts] + [f"{key}={self._text(node)[0]}" for key, node in options.items()]
         return f"{own.strip('_')}({', '.join(parts)})", _ATOM
 
     @staticmethod
-    def _held(text: _Text, bound: int) -> str:
+    def _bracketed(text: _Text, bound: int) -> str:
         return text[0] if text[1] >= bound else f"({text[0]})"
 
     def _text(self, node: Sequence[Any]) -> _Text:
         kind = node[0]
         if kind == "result":
             text = self.texts[node[1]]
-            return text if node[2] is None else (f"{self._held(text, _ATOM)}[{node[2]}]", _ATOM)
+            return text if node[2] is None else (f"{self._bracketed(text, _ATOM)}[{node[2]}]", _ATOM)
         if kind == "source":
             return f"p{node[1]}" + (f"[{node[2]}]" if node[2] else ""), _ATOM
         if kind == "constant":

@@ -124,6 +124,7 @@ def verify(
             beside,
             device=device.value,
             dtype=dtype.value if dtype else None,
+            model=checkpoint,
         )
     elif steps or variant or verl_omni or beside or dtype or device is not TrainDevice.cpu:
         raise ScaffoldError("--steps, --variant, --verl-omni, --beside, --device and --dtype belong to --level train")

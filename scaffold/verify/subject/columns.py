@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import torch
@@ -9,13 +10,16 @@ from torch import Tensor
 
 from scaffold.verify.declared import PROMPT, Declared
 
+# How a column is called that a request's media make, such as a first frame: no prompt changes it.
+_OF_MEDIA = re.compile(r"image|frame|picture|video|latent|audio|reference")
 NEGATIVE = (3, 1)  # one for all samples, as in a run; shorter than any prompt here
 
 
 def columns(declared: Declared, prompts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
     """Values of a micro-batch by column, shorter prompts filled with zeros behind as VeRL-Omni pads them.
 
-    A token has the same values in whatever batch it is; those of ``negative_…`` columns are one prompt's for all.
+    A token has the same values in whatever batch it is; those of ``negative_…`` columns are one prompt's for all, and
+    what by its name is made of media is the same for all.
 
     Args:
         declared: the package's table.
@@ -30,7 +34,8 @@ def columns(declared: Declared, prompts: Sequence[Sequence[int]]) -> dict[str, T
         if name.endswith("mask"):
             values = [torch.ones([len(row) if item == PROMPT else int(item) for item in shape]).long() for row in rows]
         else:
-            values = [_values(row, shape) for row in rows]
+            of_media = PROMPT not in shape and _OF_MEDIA.search(name) is not None
+            values = [_values(NEGATIVE if of_media else row, shape) for row in rows]
         axes = [axis for axis, item in enumerate(shape) if item == PROMPT]
         found[name] = torch.stack(values) if not axes else _padded(values, axes[0])
     return found

@@ -67,6 +67,7 @@ class TrainRequest:
         flat: whether a run of enough steps has a control with a learning rate of 0.
         device: ``cpu`` or ``cuda``.
         dtype: of rollout and training; by default the device's.
+        model: checkpoint of whose configuration the tiny one of the package has its settings.
     """
 
     steps: int = STEPS
@@ -79,6 +80,7 @@ class TrainRequest:
     flat: bool = True
     device: str = CPU
     dtype: str | None = None
+    model: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class Setting:
         if (package.name, dtype) not in known:
             folder = self.scratch / "tiny" / f"{package.name}-{dtype}"
             folder.mkdir(parents=True)
-            known[package.name, dtype] = make_tiny_checkpoint(package, self._cpu_environment(), dtype, folder)
+            model = self.request.model if package is self.package else None
+            known[package.name, dtype] = make_tiny_checkpoint(package, self._cpu_environment(), dtype, folder, model)
         return known[package.name, dtype]
 
     def _cpu_environment(self) -> Environment:

@@ -48,7 +48,7 @@ SLOW_RAY = (
     "RaySystemError",
 )
 # Whether processes on a CPU are forks of a host that has imported what they need (`hosting`).
-FORKED = False
+FORKED = True
 TRIES = 3
 LOOSE = 1e-1
 PORTS = range(20000, 30000, 500)

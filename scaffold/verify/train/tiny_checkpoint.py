@@ -37,7 +37,9 @@ class TinyCheckpoint:
     overrides: Mapping[str, str]
 
 
-def make_tiny_checkpoint(package: Package, environment: Environment, dtype: str, folder: Path) -> TinyCheckpoint | None:
+def make_tiny_checkpoint(
+    package: Package, environment: Environment, dtype: str, folder: Path, released: Path | None = None
+) -> TinyCheckpoint | None:
     """Have the real pipeline make a tiny checkpoint, as at level ``rollout``.
 
     Args:
@@ -45,6 +47,7 @@ def make_tiny_checkpoint(package: Package, environment: Environment, dtype: str,
         environment: with the real vllm-omni.
         dtype: of its weights.
         folder: gets checkpoint and sample; it has to be empty.
+        released: checkpoint of whose configuration the tiny one has its settings; None for the names of the settings.
 
     Returns:
         None for a package whose denoiser is not ported.
@@ -53,7 +56,7 @@ def make_tiny_checkpoint(package: Package, environment: Environment, dtype: str,
         ScaffoldError: the pipeline could not be run; the message says where all it printed is.
     """
     try:
-        plan = make_plan(package, environment, None, folder)
+        plan = make_plan(package, environment, released, folder)
     except NotEstablishedError as reason:
         raise ScaffoldError(f"level train cannot run: {reason}") from None
     if plan.tiny is None:

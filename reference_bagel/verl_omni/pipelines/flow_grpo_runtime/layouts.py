@@ -55,7 +55,7 @@ def plain_tables(positions: Tensor, config: Any) -> RotaryTables:
         config: sizes of the model: ``head_dim`` and ``rope_theta``.
     """
     angles = positions.float()[:, :, None, None] * config.rope_theta ** -_exponents(config.head_dim, positions)
-    return _whole(angles, config)
+    return _tables_of(angles, config)
 
 
 def interleaved_tables(positions: Tensor, config: Any) -> RotaryTables:
@@ -110,10 +110,10 @@ def _shared(positions: Tensor, axes: Sequence[int], config: Any) -> RotaryTables
     """Tables of which frequency ``j`` turns with axis ``axes[j]``."""
     turned = torch.stack([positions[..., axis].float() for axis in axes], dim=-1)
     angles = turned * (1.0 / config.rope_theta ** _exponents(config.head_dim, positions))
-    return _whole(angles[:, :, None], config)
+    return _tables_of(angles[:, :, None], config)
 
 
-def _whole(angles: Tensor, config: Any) -> RotaryTables:
+def _tables_of(angles: Tensor, config: Any) -> RotaryTables:
     angles = torch.cat((angles, angles), dim=-1)
     return RotaryTables(angles.cos(), angles.sin(), [config.head_dim])
 

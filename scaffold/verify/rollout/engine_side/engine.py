@@ -256,6 +256,8 @@ class Engine:
         def run(_: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
             params = request.sampling_params
             params.height, params.width, params.num_frames = height, width, num_frames or params.num_frames
+            for prompt in getattr(request, "prompts", None) or [getattr(request, "prompt", None)]:
+                _resize(prompt, width, height)
             prepared = request if self.prepare is None else self.prepare(request)
             outputs.append(self.worker.execute_model(prepared, self.config))
             return outputs[-1]
@@ -279,6 +281,16 @@ class Engine:
     def push_lora(self, tensors: Tensors, peft_config: dict[str, Any]) -> None:
         """Send an adapter as the actor does."""
         self.transport.push_lora(self.worker, tensors, peft_config)
+
+
+def _resize(prompt: Any, width: int, height: int) -> None:
+    """Bring the images of a request to the size that it asks for, as those of the engine's own request have it."""
+    held: dict[str, Any] = (prompt.get("multi_modal_data") if isinstance(prompt, dict) else None) or {}
+    brought = held.get("image")
+    if brought is not None:
+        several = brought if isinstance(brought, list) else [brought]
+        resized = [one.resize((width, height)) if hasattr(one, "resize") else one for one in several]
+        held["image"] = resized if isinstance(brought, list) else resized[0]
 
 
 def _free_port() -> int:

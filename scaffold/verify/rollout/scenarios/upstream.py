@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scaffold.attributes import with_attribute
@@ -60,12 +61,14 @@ def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     with _decoding(pipeline):
         with recorder.steps() as taken, _told(pipeline) as own:
             given = bench.engine.answer(bench.prompts.chat(bench.texts[0]), sampling)
-        with _as_upstream(pipeline, kind, schedulers):
+        with _as_upstream(pipeline, kind, schedulers), _stepped(pipeline, schedulers) as walk:
             try:
-                with _told(pipeline) as theirs, _stepped(pipeline) as walk:
+                with _told(pipeline) as theirs:
                     plain = bench.engine.answer([], sampling, text=bench.texts[0])
                 if getattr(plain, "error", None):
                     raise RuntimeError(plain.error)
+            except NotApplicable:
+                raise
             except Exception as error:
                 told = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
                 raise NotApplicable(f"{kind.__name__} does not take the request by itself: {told}") from None
@@ -164,15 +167,8 @@ def _is_scheduler(value: Any) -> bool:
 
 @contextmanager
 def _as_upstream(pipeline: Any, kind: type, schedulers: Mapping[str, Any]) -> Iterator[None]:
-    """Inside the block the pipeline is one of the class that the adapter extends, with the schedulers of that.
-
-    Raises:
-        NotApplicable: the package makes a scheduler that upstream's constructor makes none of.
-    """
+    """Inside the block the pipeline is one of the class that the adapter extends, with the schedulers of that."""
     adapter = type(pipeline)
-    own = [name for name, value in vars(pipeline).items() if _is_scheduler(value) and name not in schedulers]
-    if own:
-        raise NotApplicable(f"the package alone makes the pipeline's {own[0]}, so that upstream's is not known")
     with ExitStack() as stack:
         for name, scheduler in schedulers.items():
             stack.enter_context(with_attribute(pipeline, name, scheduler, create=True))
@@ -249,13 +245,27 @@ class _Walk:
 
 
 @contextmanager
-def _stepped(pipeline: Any) -> Iterator[_Walk]:
-    """Yield the steps that the pipeline's schedulers take; they stay watched as long as these live."""
+def _stepped(pipeline: Any, schedulers: Mapping[str, Any]) -> Iterator[_Walk]:
+    """Inside the block yield the steps that the schedulers take; upstream's loop may ask no other one.
+
+    Raises:
+        NotApplicable: it asks one that the package alone makes.
+    """
     walk = _Walk()
-    for scheduler in [value for value in vars(pipeline).values() if _is_scheduler(value)]:
-        original = scheduler.step
-        scheduler.step = lambda *args, original=original, **kwargs: walk.step(original, *args, **kwargs)
-    yield walk
+
+    def refuse(name: str) -> Any:
+        raise NotApplicable(f"the package alone makes the pipeline's {name}, so that upstream's is not known")
+
+    with ExitStack() as stack:
+        for name, scheduler in [pair for pair in vars(pipeline).items() if _is_scheduler(pair[1])]:
+            if name in schedulers:
+                step = partial(walk.step, scheduler.step)
+                stack.enter_context(with_attribute(scheduler, "step", step))
+            else:
+                for method in ("step", "set_timesteps"):
+                    refused = partial(lambda name, *_, **__: refuse(name), name)
+                    stack.enter_context(with_attribute(scheduler, method, refused))
+        yield walk
 
 
 @contextmanager
