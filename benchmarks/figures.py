@@ -4,6 +4,7 @@
     python benchmarks/figures.py OmniGen2Pipeline                       # one
     python benchmarks/figures.py "OmniGen2Pipeline edit"                # with --task edit, as proven.toml calls it
     python benchmarks/figures.py OmniGen2Pipeline --report train.json   # what `verify … --format json` printed
+    python benchmarks/figures.py --lines                                # lines of Python alone, seconds each
 
 Without ``--report`` a package is rendered and `omni-scaffold verify PACKAGE --level rollout --format json` runs, in the
 environment that `omni-scaffold env rollout` builds. Figures go to ``scaffold/presets/proofs/figures.toml``; those that
@@ -25,7 +26,7 @@ import tomli
 import tomli_w
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from scaffold.grade.proof import figures_of, name_of, proofs
+from scaffold.grade.proof import Figures, figures_of, name_of, proofs
 
 FILE = Path(__file__).resolve().parents[1] / "scaffold/presets/proofs/figures.toml"
 HEAD = """\
@@ -48,6 +49,17 @@ def measured(proven: str, version: str) -> dict[str, Any]:
         return dict(json.loads(subprocess.run([*scaffold, *verify], stdout=subprocess.PIPE, text=True).stdout))
 
 
+def lines_of(proven: str, version: str) -> int:
+    """Lines of Python of a package, as a project has it."""
+    pipeline, _, task = proven.partition(" ")
+    with tempfile.TemporaryDirectory() as folder:
+        new = ["new", name_of(proven), "--pipeline", pipeline, "--vllm-omni", version, "--out", f"{folder}/out"]
+        new += ["--task", task] if task else []
+        subprocess.run([sys.executable, "-m", "scaffold", *new], check=True, stdout=subprocess.DEVNULL)
+        files = Path(folder, "out/src").glob("*/*.py")
+        return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+
+
 def record(pipeline: str, version: str, report: dict[str, Any], file: Path) -> None:
     """Put the figures of a report into the file.
 
@@ -59,8 +71,13 @@ def record(pipeline: str, version: str, report: dict[str, Any], file: Path) -> N
     package = f"{name_of(pipeline)}_flow_grpo"
     if failed or report["package"] != package or version not in said:
         raise SystemExit(f"not recorded: {report['package']} with vllm-omni {said}; failed: {', '.join(failed) or '-'}")
+    keep(pipeline, version, figures_of(report["checks"]), file)
+
+
+def keep(pipeline: str, version: str, figures: Figures, file: Path) -> None:
+    """Put figures into the file; those that are not measured stay."""
     table = tomli.loads(file.read_text(encoding="utf-8"))
-    found = {key: value for key, value in asdict(figures_of(report["checks"])).items() if value is not None}
+    found = {key: value for key, value in asdict(figures).items() if value is not None}
     table.setdefault(version, {}).setdefault(pipeline, {}).update(found)
     ordered = {at: dict(sorted(table[at].items())) for at in sorted(table)}
     file.write_text(f"{HEAD}\n{tomli_w.dumps(ordered)}", encoding="utf-8")
@@ -72,10 +89,14 @@ def main() -> None:
     parser.add_argument("--vllm-omni", default="0.30.0", metavar="VERSION")
     parser.add_argument("--file", type=Path, default=FILE, help="where figures go")
     parser.add_argument("--report", type=Path, metavar="FILE", help="of one pipeline, in place of a run")
+    parser.add_argument("--lines", action="store_true", help="count lines of Python, and run nothing")
     asked = parser.parse_args()
     if asked.report is not None and len(asked.pipelines) != 1:
         parser.error("--report is of one pipeline")
     for pipeline in asked.pipelines or proofs()[asked.vllm_omni]:
+        if asked.lines:
+            keep(pipeline, asked.vllm_omni, Figures(lines=lines_of(pipeline, asked.vllm_omni)), asked.file)
+            continue
         report = json.loads(asked.report.read_text()) if asked.report else measured(pipeline, asked.vllm_omni)
         record(pipeline, asked.vllm_omni, report, asked.file)
         print(f"{pipeline}: {figures_of(report['checks'])}")

@@ -16,6 +16,11 @@ from scaffold.files.resources import RUNTIME
 PIPELINES = "verl_omni/pipelines"
 SOURCES = "src"
 BESIDE, INSTALLED = "beside", "installed"
+# verl-omni's header of licence, which a project has on what holds text of vllm-omni's alone: the rest is its owner's.
+_LICENCE = re.compile(
+    r"\A# Copyright \d+ Bytedance Ltd\. and/or its affiliates\n(?:#.*\n)+\n*"
+    r"(?![\s\S]*\b(?:Derived from|Taken over from|as it is installed)\b)"
+)
 DOCS = "https://github.com/verl-project/verl-omni/blob/main/docs/"
 
 
@@ -122,6 +127,7 @@ class Move:
             self._texts += [(_whole(old), new) for old, new in self._paths]
             self._texts.append((_whole(CHECKOUT.module(package)), layout.module(package)))
             self._texts.append((re.compile(r"(?<=\]\()(?:\.\./)+docs/"), DOCS))
+            self._texts.append((_LICENCE, ""))
         if not beside:
             run = re.escape(f"{CHECKOUT.package_folder(RUNTIME)}/")
             self._texts.append((re.compile(rf"(?<=python3 ){run}(\w+)\.py\b"), rf"-m {RUNTIME}.\1"))

@@ -52,9 +52,11 @@ lacks.
 _FIGURES = """\
 `rollout` is the largest difference of a log-prob between rollout and training at level `rollout`, in float32,
 `training` that in verl-omni's trainer at level `train`, where it was run ([train.md](train.md)), `checks` how many
-checks of levels `contract` and `rollout` pass, where that was counted; the others are skipped and say why. The
-command is `omni-scaffold verify PACKAGE --level rollout --format json`; `python benchmarks/figures.py` runs it for
-every pipeline and keeps the figures in `scaffold/presets/proofs/figures.toml`, which the tests measure again."""
+checks of levels `contract` and `rollout` pass, where that was counted; the others are skipped and say why. `module` is
+the largest relative difference between the velocities of training's module and of the pipeline's own in the engine, in
+float32, where it was kept; `lines` counts the package's Python, as a project has it. The command is
+`omni-scaffold verify PACKAGE --level rollout --format json`; `python benchmarks/figures.py` runs it for every pipeline
+and keeps the figures in `scaffold/presets/proofs/figures.toml`, which the tests measure again."""
 _AGREEMENTS = """\
 Compared with the real pipeline, in float32 and at a tiny size: `module` is the largest difference between the imported
 denoiser and the pipeline's, over the largest value, `loop` that of what the pipeline makes, between its own update and
@@ -124,14 +126,15 @@ def models_page(source: UpstreamSource) -> str:
 
 def _complete(entries: list[Row]) -> Iterator[str]:
     """The complete pipelines with their figures."""
-    yield "| pipeline | rollout | training | checks | reason | place |"
-    yield "|---|---|---|---|---|---|"
+    yield "| pipeline | rollout | training | checks | module | lines | reason | place |"
+    yield "|---|---|---|---|---|---|---|---|"
     proven = proofs().get(VERSION, {})
     # A pipeline comes once more for each task beside the usual one.
     for entry, key in [(e, k) for e in entries for k in (e.key, *(k for k in proven if k.startswith(f"{e.key} ")))]:
         found = figures().get(VERSION, {}).get(key, Figures())
         steps = f" in {found.train_steps} steps" if found.train_steps else ""
         cells = [_figure(found.log_prob), f"{_figure(found.train_log_prob)}{steps}", str(found.passed or "")]
+        cells += [_figure(found.velocity), str(found.lines or "")]
         yield f"| `{key}` | {' | '.join(cells)} | {_cell(entry.reason)} | {_short(entry.place)} |"
     yield ""
     yield _FIGURES

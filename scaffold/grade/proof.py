@@ -134,6 +134,9 @@ class Figures:
         skipped: checks that do not apply to this package, or that the machine could not run.
         train_log_prob: the same difference in verl-omni's trainer, over all steps.
         train_steps: number of these steps.
+        velocity: largest relative difference between the velocities of the pipeline's own denoiser in the engine and of
+            training's, at level rollout, in float32.
+        lines: of Python in the package's folder, as a project has it.
     """
 
     log_prob: float | None = None
@@ -141,6 +144,8 @@ class Figures:
     skipped: int | None = None
     train_log_prob: float | None = None
     train_steps: int | None = None
+    velocity: float | None = None
+    lines: int | None = None
 
 
 # Machines round differently, by a few float32 spacings (6e-8) at these log-probs.
@@ -171,6 +176,7 @@ def figures_of(checks: Sequence[Mapping[str, Any]]) -> Figures:
         counted.count("skip") if counted else None,
         trained["value"] if trained else None,
         max(map(len, trained["series"].values()), default=None) if trained and trained["series"] else None,
+        next((check["value"] for check in checks if check["id"] == "rollout-sde-velocity"), None),
     )
 
 

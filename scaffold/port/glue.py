@@ -18,6 +18,7 @@ _ENGINES = ("vllm", "vllm_omni")
 # Plain functions of vllm-omni's that are executed where they are, though no denoiser imports them.
 _HELPERS = ("vllm_omni.diffusion.utils.", "vllm_omni.transformers_utils.")
 _NAMED = (ast.FunctionDef, ast.ClassDef)
+DIGITS = 32  # of a digest: of the SHA-256 so many tell one text from another
 _RUNTIME = "verl_omni.pipelines.flow_grpo_runtime.upstream"
 
 
@@ -131,9 +132,7 @@ class Glue:
             version: of vllm-omni.
             context: what the denoiser reads from the engine's context, each with its argument.
         """
-        listed = "".join(
-            f"        {file!r}: (\n            {made!r}\n        ),\n" for file, made in self.files().items()
-        )
+        listed = "".join(f"        {file!r}: {made[:DIGITS]!r},\n" for file, made in self.files().items())
         head = (
             f'"""{self.entry.name} of vllm-omni {version}, as it is installed, over plain layers of torch.\n\n'
             f"Training needs vllm-omni {version} with the very text that is named here, and refuses another one.\n"
@@ -143,7 +142,7 @@ class Glue:
         taken = f"from {_RUNTIME} import Upstream" + (", in_context" if context else "")
         table = (
             f"UPSTREAM = Upstream(\n    {version!r},\n"
-            f"    # Files of it that are executed, and the SHA-256 of each.\n    {{\n{listed}    }},\n)\n"
+            f"    # Files of it that are executed, and how the SHA-256 of each begins.\n    {{\n{listed}    }},\n)\n"
         )
         names = "".join(f"{name} = UPSTREAM({_place(origin)!r})\n" for name, origin in self._bound.items())
         if context:

@@ -117,13 +117,6 @@ def misordered(key_map: KeyMap, stacked: Stacked) -> Iterator[tuple[str, str]]:
             )
 
 
-def unstated(key_map: KeyMap, stacked: Stacked) -> list[str]:
-    """Return the sources of splits and joins whose order upstream does not confirm."""
-    return [
-        rule.label for rule in key_map.rules if rule.op in ("split", "join") and stated_order(rule, stacked) is None
-    ]
-
-
 def duplicates(stacked: Mapping[tuple[str, str], set[str | int]]) -> Iterator[str]:
     """Yield a message for each part that upstream's tables place twice in one packed parameter."""
     for (target, source), shards in stacked.items():

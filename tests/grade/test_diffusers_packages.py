@@ -51,6 +51,22 @@ def test_an_argument_of_the_engine_alone_is_declared(scaffold_cli: Callable[...,
     assert 'left_out=("txt_seq_lens",)' in (package / "common.py").read_text(encoding="utf-8")
 
 
+def test_a_batch_that_the_engine_lets_see_itself_is_called_row_by_row(
+    scaffold_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    package, _ = written(scaffold_cli, tmp_path, "ZImagePipeline")
+    assert "source=DiffusersSource(alone=True)" in (package / "vllm_omni_rollout_adapter.py").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_an_edit_pipeline_lacks_nothing(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
+    package, _ = written(scaffold_cli, tmp_path, "QwenImageEditPipeline")
+    spec = tomli.loads((package / "scaffold.lock.toml").read_text(encoding="utf-8"))
+    assert spec["values"]["media"]["lacks"] == []
+    assert spec["values"]["grade"]["value"] == "unproven"
+
+
 def test_a_loop_that_was_not_found_is_refused_with_its_place(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
     command = ("new", "model", "--pipeline", "LTX2Pipeline", "--vllm-omni", VERSION, "--out", tmp_path)
     line = scaffold_cli(*command).refusal(3)

@@ -40,6 +40,8 @@ def report(checks: list[dict[str, Any]], package: str = "omni_gen2_flow_grpo") -
 
 def test_what_a_report_holds() -> None:
     assert figures_of(CHECKS) == Figures(log_prob=1.2e-7, passed=5, skipped=1)
+    velocity = check("rollout-sde-velocity", value=5e-7, unit="relative")
+    assert figures_of([velocity]) == Figures(passed=1, skipped=0, velocity=5e-7)
     assert figures_of(TRAINED) == Figures(train_log_prob=2e-7, train_steps=3)
     assert figures_of([]) == Figures()
 
@@ -66,7 +68,13 @@ def test_the_command_keeps_what_a_report_does_not_have(own: Path) -> None:
     assert table["0.1.0"] == {"Other": {"passed": 1}}
     assert recorded(own, report(TRAINED)).returncode == 0
     table = tomli.loads(own.read_text())
-    assert table[VERSION]["OmniGen2Pipeline"] == {**Figures(1.2e-7, 5, 1, 2e-7, 3).__dict__}
+    assert table[VERSION]["OmniGen2Pipeline"] == {
+        "log_prob": 1.2e-7,
+        "passed": 5,
+        "skipped": 1,
+        "train_log_prob": 2e-7,
+        "train_steps": 3,
+    }
 
 
 def test_a_task_has_figures_of_its_own(own: Path) -> None:

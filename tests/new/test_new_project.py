@@ -47,7 +47,9 @@ def imported(text: str) -> set[tuple[str, str]]:
     return {(own.sub("verl_omni.pipelines.", node.module or ""), a.name) for node in nodes for a in node.names}
 
 
-def test_the_package_differs_from_the_golden_one_in_imports_alone(rendered_once: Path, reference: Path) -> None:
+def test_the_package_differs_from_the_golden_one_in_imports_and_licence_alone(
+    rendered_once: Path, reference: Path
+) -> None:
     golden = reference / "verl_omni/pipelines/bagel_flow_grpo"
     names = sorted(path.name for path in golden.glob("*.py"))
     assert names == sorted(path.name for path in (rendered_once / PACKAGE).glob("*.py"))
@@ -56,7 +58,8 @@ def test_the_package_differs_from_the_golden_one_in_imports_alone(rendered_once:
         assert without_imports(here) == without_imports(there), name
         assert imported(here) == imported(there), name
         comments = [re.findall(r"(?m)^ *#.*$", text) for text in (here, there)]
-        assert comments[0] == comments[1], name
+        assert comments[1][0].startswith("# Copyright"), name
+        assert comments[0] == comments[1][13:], name
     assert (rendered_once / PACKAGE / "scaffold.toml").read_text() == (golden / "scaffold.toml").read_text()
 
 

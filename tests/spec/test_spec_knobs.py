@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from overruled import overrule
 
 from scaffold.errors import ScaffoldError
+from scaffold.render import render
 from scaffold.spec import IntegrationSpec, read_spec
+from scaffold.spec.defaults import DEFAULTS
 from scaffold.spec.knobs import KNOBS
 from scaffold.spec.validate import validate
 
@@ -20,6 +23,24 @@ def spec(reference: Path, tmp_path: Path) -> Path:
     for name in ("scaffold.toml", "scaffold.lock.toml"):
         (tmp_path / name).write_bytes((reference / PACKAGE / name).read_bytes())
     return tmp_path / "scaffold.toml"
+
+
+# Knobs that packages have had from the first on; a later one has a default.
+FIRST = {
+    "names": ("package", "display", "repository"),
+    "schedule": ("shift",),
+    "cfg": ("defaults",),
+    "guidance": ("defaults",),
+    "lora": ("rank", "alpha", "targets"),
+    "recipe": (
+        *("num_inference_steps", "height", "width", "num_frames", "noise_level", "sde_type", "sde_window_size"),
+        *("sde_window_range", "max_prompt_length", "gpus", "reward_model", "reward_gpus", "reward_file"),
+        *("reward_function", "train_batch_size", "group_size", "mini_batch_size", "micro_batch_size", "learning_rate"),
+        *("weight_decay", "clip_ratio", "model_dtype", "lora_dtype", "validation_steps", "total_steps", "epochs"),
+        "save_every",
+    ),
+    "deploy": ("engine", "stage", "sampling"),
+}
 
 
 def refusal(spec: Path) -> str:
@@ -65,6 +86,18 @@ def test_a_key_that_nothing_reads_is_refused(spec: Path, name: str, value: str, 
     else:
         spec.write_text(f"{text}\n{heading}{rest}", encoding="utf-8")
     assert said in refusal(spec)
+
+
+@pytest.mark.parametrize("name", sorted(KNOBS.keys() - {f"{one}.{key}" for one in FIRST for key in FIRST[one]}))
+def test_an_older_package_that_lacks_a_knob_renders_with_its_default(
+    reference_spec: IntegrationSpec, name: str
+) -> None:
+    section, _, key = name.partition(".")
+    values = {other: value for other, value in reference_spec.sections[section].items() if other != key}
+    older = replace(reference_spec, sections={**reference_spec.sections, section: values})
+    validate(older, "scaffold.toml")
+    assert older.context()[section][key] == DEFAULTS[section][key]
+    assert render(older)
 
 
 @pytest.mark.parametrize(("section", "key"), [("recipe", "num_inference_steps"), ("lora", "rank")])

@@ -98,18 +98,6 @@ def write_config(folder: str, texts: Mapping[str, str], values: Mapping[str, Any
             file.write(text)
 
 
-def read_config(folder: str) -> Any:
-    """Read what :meth:`SavedConfig.save_pretrained` wrote: an object with the values of ``config.json``.
-
-    Raises:
-        FileNotFoundError: there is no ``config.json``.
-    """
-    texts = released_texts(folder, every=False)
-    if FILE not in texts:
-        raise FileNotFoundError(f"{os.path.join(folder, FILE)} is missing")
-    return saved_config(None, json.loads(texts[FILE]), texts)
-
-
 def released_texts(folder: str, *, every: bool) -> dict[str, str]:
     """Texts of configuration files and indexes, or of ``every`` JSON file, at the root and in components' folders."""
     texts = {}
