@@ -179,8 +179,8 @@ class BagelForTraining(ComposedModule, NonDiffusersModelBase):
         layout = TextLengthLayout(
             text_length, text_attention_mask, hidden_states.shape[1], tables, device, before=1, after=1
         )
-        for layer, whole in self.layers_to_recompute():
-            if whole:
+        for layer, recomputed in self.layers_to_recompute():
+            if recomputed:
                 context, latents = self._checkpointed_call(layer, context, latents, layout)
             else:
                 context, latents = layer(context, latents, layout, self._checkpointed_call)
