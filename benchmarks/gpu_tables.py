@@ -48,6 +48,7 @@ from scaffold.verify.train.variants import ACTOR, ROLLOUT, VARIANTS, variants
 ROOT = Path(__file__).resolve().parents[1]
 MEAN = "rollout_corr/logprob_abs_diff_mean"
 BYPASS = {"algorithm.rollout_correction.bypass_mode": "True"}
+LORA_BASE = {f"+{ROLLOUT}.engine_kwargs.vllm_omni.additional_config.lora_base": "card"}
 PHASES = ("gen", "reward", "old_log_prob", "adv", "update_actor", "update_weights", "step")
 PROMPTS, IMAGES, SIDE = 2, 8, 512
 
@@ -73,6 +74,9 @@ LEARNING = {
 STEP: dict[str, dict[str, str]] = {
     "offload": {f"{ACTOR}.fsdp_config.{what}_offload": "True" for what in ("param", "optimizer")},
     "rendered": {},
+    "one-by-one": {f"{ROLLOUT}.max_num_seqs": "1"},
+    "card": LORA_BASE,
+    "bypass-card": {**BYPASS, **LORA_BASE},
     "tuned": {},
     "bypass": BYPASS,
 }
@@ -230,6 +234,9 @@ def step_table(package: Path, asked: argparse.Namespace) -> Iterator[str]:
         timings = (f"{name[9:]} {value:.2f}" for name, value in found.items() if name.startswith("timing_s/"))
         print(f"step {number}: {', '.join(timings)}", file=sys.stderr, flush=True)
 
+    def wait(seconds: float, line: str) -> None:
+        print(f"{seconds:.0f} s, no step yet; it printed: {line[:160]}", file=sys.stderr, flush=True)
+
     with opened(package, request, lambda line: None) as setting:
         data = prepare(setting, asked.folder)
         yield f"| | {' | '.join(PHASES)} | card, GiB | host, GiB | log-prob difference by step |"
@@ -237,13 +244,14 @@ def step_table(package: Path, asked: argparse.Namespace) -> Iterator[str]:
         for name in asked.runs:
             plan = step_plan(setting, asked.folder, data, name, asked)
             with watched() as most:
-                record = train(plan, follow)
+                record = train(plan, follow, wait=wait)
             if record.problem or len(record.steps) < 2:
                 keep(setting.scratch)
                 yield f"| {name} | {record.problem or 'took one step'} | see {record.log}"
                 continue
             timed = [median(step.metric(f"timing_s/{phase}") for step in record.steps[1:]) for phase in PHASES]
             apart = ", ".join(f"{value:.1e}" for value in record.series(LOG_PROB))
+            print(f"{name}: {record.seconds:.0f} s in all", file=sys.stderr, flush=True)
             cells = [f"{value:.2f}" for value in timed] + [f"{most['card']:.1f}", f"{most['host']:.1f}", apart]
             yield f"| {name} | {' | '.join(cells)} |"
             for found in sorted(plan.folder.glob("try*/events/profile.json")):

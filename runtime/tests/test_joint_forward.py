@@ -75,10 +75,10 @@ def test_prompts_of_one_length_are_apart_where_there_are_many(joint: JointForwar
 
 def test_more_than_fit_go_in_turns(joint: JointForward, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [row(level=index / 8) for index in range(7)]
-    joint.most = 3
+    joint.passes.most = 3
     assert [float(v[0, 0, 0]) for v in joint.velocities(rows)] == [expected(one) for one in rows]
     assert Training.passes == [3, 3, 1]
-    joint.most = None
+    joint.passes.most = None
     monkeypatch.setattr(Training, "room", 2)
     Training.passes.clear()
     assert [float(v[0, 0, 0]) for v in joint.velocities(rows)] == [expected(one) for one in rows]

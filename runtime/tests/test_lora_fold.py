@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -151,3 +152,28 @@ def test_what_is_no_plain_lora_of_the_model_is_refused(
     with pytest.raises(ValueError, match=message):
         fold_by_name(engine, fold, given, config, FUSED)
     assert all(torch.equal(parameter, before[name]) for name, parameter in engine.named_parameters())
+
+
+def test_where_the_base_waits_is_asked_for_by_name() -> None:
+    configured = SimpleNamespace(additional_config={"lora_base": "card"})
+    assert lora_updates.base_place(configured) == "card"
+    assert lora_updates.base_place(SimpleNamespace(additional_config=None)) == "mapped"
+    assert lora_updates.base_place(SimpleNamespace()) == "mapped"
+    configured.additional_config["lora_base"] = "disk"
+    with pytest.raises(ValueError, match="lora_base is 'disk', which is none of mapped, pinned, card"):
+        lora_updates.base_place(configured)
+
+
+def test_a_base_that_is_kept_is_read_once(folded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fold, _, weights = folded
+    kept = LoraFold(fold._opened, sent_name, "card")
+    meta = torch.device("meta")  # any device but the CPU
+    monkeypatch.setattr(lora_updates, "digest", lambda tensor: "")
+    Reads.asked.clear()
+    for _ in range(2):
+        made = dict(kept.folded(update("q", "k"), CONFIG, lambda name: (meta, torch.bfloat16)))
+        assert {name: tensor.device.type for name, tensor in made.items()} == {
+            "transformer.q.weight": "meta",
+            "transformer.k.weight": "meta",
+        }
+    assert sorted(Reads.asked) == ["k.weight", "q.weight"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -353,6 +353,97 @@ def test_results_go_into_the_envelope_and_come_out_of_it() -> None:
     results.wrap_post_processor(file, "make")
     opened: Callable[..., Any] = file.make("settings")
     assert opened(made.output)["payload"]["image"] == ("settings", torch.Size([1]))
+
+
+def together(rollout: Any, *requests: Any) -> list[Any]:
+    class Batch(SimpleNamespace):
+        """The engine's: of one request it has that one's own attributes."""
+
+        def __init__(self, requests: list[Any]) -> None:
+            super().__init__(requests=requests, **(vars(requests[0]) if len(requests) == 1 else {}))
+
+    made: list[Any] = rollout(Batch(requests=list(requests)))
+    return made
+
+
+class Counting(Pipeline):
+    """Starts from the noise of its request's seed."""
+
+    def __init__(self, *, od_config: Any) -> None:
+        super().__init__(od_config=od_config)
+        self.called: list[int] = []
+
+        def count(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self.called.append(len(args[0] if args else kwargs["x"]))
+
+        self.transformer.register_forward_pre_hook(count, with_kwargs=True)
+
+    def forward(self, req: Any) -> Any:
+        x = torch.randn(1, 2, 4, generator=torch.Generator().manual_seed(req.sampling_params.seed))
+        for level in LEVELS[: req.sampling_params.num_inference_steps]:
+            x = self.scheduler.step(self.predict(x, req.sampling_params.guidance_scale), level, x)[0]
+        return Output({"payload": {"image": x}, "metadata": {"size": 4}}, {"own": 1})
+
+
+def seeded(seed: int, scale: float = 3.0, **given: Any) -> Any:
+    extra_args = {"noise_level": 0.7, "sde_window_size": 2, "logprobs": True, "guidance_scale": scale}
+    return request(seed=seed, guidance_scale=scale, guidance_scale_provided=True, extra_args=extra_args, **given)
+
+
+@pytest.fixture
+def counting() -> Any:
+    torch.manual_seed(0)
+    return adapter(base=Counting)
+
+
+def test_requests_of_a_batch_share_calls_and_each_gets_what_it_gets_alone(counting: Any) -> None:
+    asked = ((1, 3.0), (2, 3.0), (3, 3.0), (4, 1.0))  # the last has no second branch
+    alone = [counting(seeded(*one)) for one in asked]
+    counting.called.clear()
+    made = together(counting, *(seeded(*one) for one in asked))
+    assert counting.one_by_one == ""
+    # The last has one call a step, and is one step ahead of the others for a turn.
+    assert sorted(counting.called) == [1, 3, 3, 3, 3, 4, 4]
+    for one, other in zip(alone, made, strict=True):
+        assert torch.allclose(one.output, other.output, atol=1e-6)
+        for name in ("all_latents", "all_log_probs", "all_timesteps"):
+            assert torch.allclose(one.custom_output[name], other.custom_output[name], atol=1e-6)
+        first, second = recorded(one.custom_output), recorded(other.custom_output)
+        assert first["guidance"] == second["guidance"]
+        assert torch.equal(first["levels"], second["levels"])
+
+
+def test_a_bound_on_a_call_is_kept(counting: Any) -> None:
+    counting.od_config.additional_config = {"images_per_pass": 2}
+    together(counting, *(seeded(number, 1.0) for number in range(3)))
+    assert counting.called == [2, 1, 2, 1, 2, 1]
+
+
+def test_a_request_that_fails_fails_alone(counting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flow_grpo_runtime.rollout.failed", lambda error: SimpleNamespace(error=str(error)))
+    made = together(counting, seeded(1), seeded(2, steps=None), seeded(3))
+    assert made[1].error == "a rollout request needs num_inference_steps"
+    for seed, other in ((1, made[0]), (3, made[2])):
+        assert torch.allclose(counting(seeded(seed)).output, other.output, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        ({"common": SimpleNamespace(**{**vars(COMMON), "CALLS": CallPlan()})}, "has not been shown"),
+        ({"attribute": "inner.transformer"}, "not an attribute"),
+    ],
+)
+def test_where_calls_cannot_be_one_requests_are_made_one_by_one(
+    plan: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flow_grpo_runtime.rollout.failed", lambda error: SimpleNamespace(error=str(error)))
+    rollout = adapter(base=Counting, plan=replace(PLAN, **plan))
+    made = together(rollout, seeded(1), seeded(2, steps=None), seeded(3))
+    assert reason in rollout.one_by_one
+    assert set(rollout.called) == {1}
+    assert made[1].error == "a rollout request needs num_inference_steps"
+    assert torch.equal(rollout(seeded(3)).output, made[2].output)
 
 
 class Made:

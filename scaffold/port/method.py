@@ -74,7 +74,8 @@ def called_once(text: str, construction: str) -> str | None:
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or getattr(method, "decorator_list", True):
         return None
     name = call.func.id
-    return name if [n.id for n in walk_tree(method) if isinstance(n, ast.Name)].count(name) == 1 else None
+    once = [n.id for n in walk_tree(method) if isinstance(n, ast.Name)].count(name) == 1
+    return name if once and name in free_names(textwrap.dedent(text)) else None
 
 
 def free_names(text: str) -> tuple[str, ...]:

@@ -179,6 +179,19 @@ def test_layers_of_a_network_are_no_denoising(tmp_path: Path) -> None:
     assert "no denoising loop" in found.verdict["reason"]
 
 
+def test_a_scheduler_that_is_fed_shifted_levels_has_no_shift_of_its_own(tmp_path: Path) -> None:
+    loop = """
+    sigmas = torch.linspace(1.0, 1.0 / steps, steps)
+    sigmas = 3.0 * sigmas / (1.0 + 2.0 * sigmas)
+    self.scheduler.set_timesteps(sigmas=sigmas.tolist())
+    for t in self.scheduler.timesteps:
+        v = self.net(x, t, cond)
+        x = self.scheduler.step(v, t, x).prev_sample
+    """
+    found = look(tmp_path, loop, init=DIFFUSERS.replace("Scheduler()", "Scheduler(shift=1.0)")).fact("scheduler.shift")
+    assert (found.value, found.confidence) != (1.0, "certain")
+
+
 @pytest.mark.parametrize("written", ["-v", "v * -1", "-1.0 * v"])
 def test_negated_output(tmp_path: Path, written: str) -> None:
     found = look(tmp_path, step(f"x = self.scheduler.step({written}, t, x).prev_sample"), init=DIFFUSERS)
@@ -191,6 +204,7 @@ def test_negated_output(tmp_path: Path, written: str) -> None:
         ("(clean - x) / (1.0 - times[i])", True),
         ("(clean - x) / (1.0 - times[i]).clamp(min=0.05)", True),
         ("clean", False),
+        ("((x + (1.0 - times[i]) * clean) - x) / (1.0 - times[i])", False),  # a velocity, by way of the clean sample
     ],
 )
 def test_prediction_of_the_clean_sample(tmp_path: Path, velocity: str, expected: bool) -> None:

@@ -104,7 +104,7 @@ class CallRecorder:
         places: set[int] = set()  # where a call's arguments lie
 
         def calling(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-            values = _by_name(signature, module, args, kwargs)
+            values = by_name(signature, module, args, kwargs)
             values |= beside() if beside is not None else {}
             places.clear()
             places.update(map(place_of, tensors_of(values)))
@@ -414,7 +414,7 @@ def _constant(value: Any, latents: torch.Tensor) -> Any:
     return value
 
 
-def _by_name(
+def by_name(
     signature: inspect.Signature, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     bound = signature.bind(module, *args, **kwargs)

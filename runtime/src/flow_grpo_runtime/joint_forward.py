@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -15,8 +14,7 @@ from torch import Tensor
 
 from .encoded import IDS, MASK
 from .engine_views import EngineViews
-
-logger = logging.getLogger(__name__)
+from .passes import Passes
 
 # Requests whose prompts have one length are computed without a mask, where there are so many of each on average.
 ALIKE = 4
@@ -81,7 +79,7 @@ class JointForward:
         path, _, name = training.rpartition(".")
         self.training: Any = getattr(importlib.import_module(path), name)
         self.module: Any = self.training.module_class.over(folder, dtype, device)
-        self.views, self.dtype, self.card, self.most = views, dtype, device, most
+        self.views, self.dtype, self.passes = views, dtype, Passes(most)
         self.compared = False  # with the engine's own layers, since weights came last
         self.apart = 0.0  # how far it was from them then, relative
 
@@ -105,22 +103,9 @@ class JointForward:
             alike.setdefault(row.kind(by_length), []).append(index)
         results: list[Tensor | None] = [None] * len(rows)
         for members in alike.values():
-            start = 0
-            while start < len(members):
-                part = members[start : start + (self.most or len(members))]
-                try:
-                    velocity = self._pass([rows[index] for index in part])
-                except torch.OutOfMemoryError:
-                    if len(part) == 1:
-                        raise
-                    self.most = len(part) // 2
-                    logger.warning("%d images do not fit in one pass: %d from now on", len(part), self.most)
-                    if self.card.type != "cpu":
-                        torch.accelerator.empty_cache()
-                    continue
-                for place, index in enumerate(part):
-                    results[index] = velocity[place : place + 1]
-                start += len(part)
+            made = self.passes.run(members, lambda part: torch.split(self._pass([rows[i] for i in part]), 1))
+            for index, velocity in zip(members, made, strict=True):
+                results[index] = velocity
         velocities = [velocity for velocity in results if velocity is not None]
         for row, velocity in zip(rows, velocities, strict=True):
             if row.engine is not None:

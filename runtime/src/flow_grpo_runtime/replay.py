@@ -62,7 +62,7 @@ class _Call:
         """Whether both can be one call."""
         kind, others = ((c.alone, c.dtype, c.autocast, c.front) for c in (self, other))
         alike = kind == others
-        return self.alone and alike and _agree(self.arguments, other.arguments, varying=varying)
+        return self.alone and alike and agree(self.arguments, other.arguments, varying=varying)
 
 
 class DenoiserCalls:
@@ -170,7 +170,7 @@ class DenoiserCalls:
         device = sample.device
         for group in self._on_every_rank(device):
             call = self._calls[group[0]]
-            arguments = _joined([self._calls[place].arguments for place in group])
+            arguments = joined([self._calls[place].arguments for place in group])
             arguments = {n: (tables or {})[v.name] if isinstance(v, Table) else v for n, v in arguments.items()}
             # The engine may compute in a narrower dtype than that of the weights.
             arguments = {name: _cast(value, call.dtype, dtype, device) for name, value in arguments.items()}
@@ -229,7 +229,7 @@ def each_alone(forward: Callable[..., Any]) -> Callable[..., Any]:
         arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         rows = len(arguments[names[0]])
         made = [forward(**{name: _row(value, row, rows) for name, value in arguments.items()}) for row in range(rows)]
-        return _joined(made) if rows > 1 else made[0]
+        return joined(made) if rows > 1 else made[0]
 
     return called
 
@@ -254,7 +254,7 @@ def _alike(a: Any, b: Any) -> bool:
     return same(a, b)
 
 
-def _agree(a: Any, b: Any, *, varying: bool) -> bool:
+def agree(a: Any, b: Any, *, varying: bool) -> bool:
     """Whether one call can have two values of an argument: each has one row, or they are the same."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.ndim and len(a) == 1:
         return a.shape == b.shape and a.dtype == b.dtype
@@ -263,20 +263,20 @@ def _agree(a: Any, b: Any, *, varying: bool) -> bool:
             return False
         if isinstance(a, list) and len(a) == 1 and (not varying or _alike(a, b)):
             return True
-        return all(_agree(a[key], b[key], varying=varying) for key in keys_of(a))
+        return all(agree(a[key], b[key], varying=varying) for key in keys_of(a))
     return same(a, b)
 
 
-def _joined(values: Sequence[Any]) -> Any:
+def joined(values: Sequence[Any]) -> Any:
     """One value of an argument for samples that agree in it."""
     first = values[0]
     if isinstance(first, torch.Tensor):
         return torch.cat(list(values)) if len(values) > 1 and first.ndim and len(first) == 1 else first
     if isinstance(first, dict):
-        return {key: _joined([value[key] for value in values]) for key in first}
+        return {key: joined([value[key] for value in values]) for key in first}
     if isinstance(first, list) and len(first) == 1:
         return [item for value in values for item in value]
-    return type(first)(map(_joined, zip(*values, strict=True))) if isinstance(first, list | tuple) else first
+    return type(first)(map(joined, zip(*values, strict=True))) if isinstance(first, list | tuple) else first
 
 
 def _lengthened(values: Sequence[Any], lengths: Sequence[int], longest: int) -> list[Any]:

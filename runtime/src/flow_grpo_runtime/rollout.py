@@ -15,10 +15,14 @@ import torch
 from .calls import COLUMN
 from .checkpoint import DenoiserSource
 from .engine_config import weights_file
+from .engine_queue import lock_queue
 from .engine_weights import fill_denoiser, fold_by_name, has_engine_linear, mapped_checkpoint, sent_name
-from .lora_updates import LoraFold, add_spare_linear, placeholder_adapter
+from .joined_calls import JoinedCalls, pipeline_view
+from .lora_updates import LoraFold, add_spare_linear, base_place, placeholder_adapter
+from .passes import Passes
 from .prompts import ensure_prompt_text
 from .records import as_column
+from .results import failed
 from .stepped import SteppedPlan, SteppedRollout
 
 
@@ -171,6 +175,7 @@ class RecordedRollout(SteppedRollout):
             # The engine is given the folder around the file that the pipeline asks for.
             kwargs["od_config"].model = weights_file(kwargs["od_config"].model)
         super().__init__(*args, **kwargs)
+        lock_queue()
         pipeline: Any = self
         if not hasattr(pipeline, "od_config"):  # a pipeline need not keep it
             pipeline.od_config = kwargs["od_config"] if "od_config" in kwargs else args[0]
@@ -178,8 +183,57 @@ class RecordedRollout(SteppedRollout):
             add_spare_linear(pipeline, packed=plan.packed_lora)
         self._watched = False
         self._bound = False
+        self._passes: Passes | None = None
+        self.one_by_one = ""  # why requests of a batch are made so
 
     def forward(self, req: Any) -> Any:
+        """Make one request, or all of a batch; see :meth:`roll_out`.
+
+        Returns:
+            The result of one request; of several a list, in which an error stands at its own request.
+        """
+        requests = getattr(req, "requests", None) or ()
+        if len(requests) < 2:
+            return self.roll_out(req)
+        singles = [type(req)(requests=[request]) for request in requests]
+        self._watch()
+        calls = self._joined_calls()
+        if calls is None:
+            return [self._contained(single) for single in singles]
+        results = calls.lockstep.run([functools.partial(self._apart(calls).roll_out, single) for single in singles])
+        return [failed(result) if isinstance(result, Exception) else result for result in results]
+
+    def _contained(self, single: Any) -> Any:
+        try:
+            return self.roll_out(single)
+        except Exception as error:
+            return failed(error)
+
+    def _joined_calls(self) -> JoinedCalls | None:
+        """What makes the calls of several requests in one; None where each has to make its own."""
+        plan, asked = self.rollout_plan, getattr(self.od_config, "additional_config", None) or {}
+        denoiser = getattr(self, plan.attribute, None) if plan.attribute else None
+        if denoiser is None or not isinstance(denoiser, plan.denoiser or ()):
+            self.one_by_one = "the denoiser is not an attribute of the pipeline"
+        elif isinstance(plan.loop, LoopOfModule | LoopOfFile):
+            self.one_by_one = "the loop is not the pipeline's own"
+        elif not plan.common.CALLS.stacked:
+            self.one_by_one = "it has not been shown that a sample of a call gets what it gets alone"
+        if self.one_by_one or denoiser is None:
+            return None
+        if self._passes is None:
+            most = asked.get("images_per_pass")
+            self._passes = Passes(None if most is None else int(most))
+        tables = plan.tables(denoiser) if plan.tables is not None else {}
+        return JoinedCalls(denoiser, plan.common.CALLS.method, tables, self._passes)
+
+    def _apart(self, calls: JoinedCalls) -> Any:
+        """This adapter for one request of several, with a scheduler and a record of its own."""
+        plan, name = self.rollout_plan, self.sde_scheduler.pipeline
+        assert plan.recorder is not None
+        return pipeline_view(self, plan.attribute, calls.view(), plan.recorder(plan.common, name))
+
+    def roll_out(self, req: Any) -> Any:
         """Generate, and record latents, noise levels, log-probs and the calls of the denoiser.
 
         Raises:
@@ -272,7 +326,7 @@ class RecordedRollout(SteppedRollout):
     @property
     def _lora_fold(self) -> LoraFold:
         if "_fold" not in self.__dict__:
-            self.__dict__["_fold"] = LoraFold(self._mapped_checkpoint, sent_name)
+            self.__dict__["_fold"] = LoraFold(self._mapped_checkpoint, sent_name, base_place(self.od_config))
         fold: LoraFold = self.__dict__["_fold"]
         return fold
 

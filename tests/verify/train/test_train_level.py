@@ -20,7 +20,7 @@ from scaffold.terminal.interrupt import line
 from scaffold.verify.package import open_package
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.train import level
-from scaffold.verify.train.devices import card, find_device, on_device
+from scaffold.verify.train.devices import card, find_device, on_device, rooms
 from scaffold.verify.train.run import REWARD, RunPlan, command, train, variables
 from scaffold.verify.train.sources import find_sources
 from scaffold.verify.train.trainers import SYNC, Trainer
@@ -439,3 +439,10 @@ def test_literal_precisions_follow_in_folders_that_a_pipeline_inherits_from(tmp_
     found = level.model_folders((f"{models}.child.pipeline", "Child"), tmp_path)
     assert found == [f"{models}.{name}" for name in ("child", "parent", "mixin")]
     assert level.model_folders(None, tmp_path) == []
+
+
+def test_a_later_verl_than_the_pinned_one_is_filled_in_on_a_card_too() -> None:
+    rooms_of = [rooms(find_device("cuda"), "bfloat16", pinned_verl=pinned) for pinned in (True, False)]
+    assert set(rooms_of[1]) - set(rooms_of[0]) == {
+        f"patches.{name}" for name in ("newer_verl", "moved_module", "received_weights")
+    }

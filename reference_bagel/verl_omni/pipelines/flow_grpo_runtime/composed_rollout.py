@@ -25,13 +25,15 @@ import torch
 from torch import Tensor
 
 from .encoded import PromptRecorder
+from .engine_queue import lock_queue
 from .engine_views import EngineViews
 from .joint_forward import JointForward
-from .lora_updates import SENT, LoraFold, placeholder_adapter
+from .lora_updates import SENT, LoraFold, base_place, placeholder_adapter
 from .prompt_form import PromptForm, ensure_text
 from .references import ReferencePlan, ReferenceRecorder
 from .released import ReleasedWeights
-from .request_batch import Replaced, failed, roll_out_together
+from .request_batch import Replaced, roll_out_together
+from .results import failed
 from .stepped import SteppedPlan, SteppedRollout
 
 logger = logging.getLogger(__name__)
@@ -85,6 +87,7 @@ class ComposedRollout(SteppedRollout):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        lock_queue()
         plan = self.rollout_plan
         self._prompt = PromptRecorder(cast(Any, self), plan.pipeline)
         self._reference: ReferenceRecorder | None = None  # made for the first request with an image
@@ -269,7 +272,7 @@ class FoldingRollout(ComposedRollout):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._lora_fold = LoraFold(self._mapped_checkpoint, sent_name)
+        self._lora_fold = LoraFold(self._mapped_checkpoint, sent_name, base_place(self.od_config))
         self._lora_folded = False
 
     def roll_out(self, req: Any, params: Any) -> Any:

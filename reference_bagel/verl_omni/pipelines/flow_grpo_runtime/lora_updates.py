@@ -24,6 +24,9 @@ from torch import Tensor, nn
 
 SENT = "transformer."  # before the name of each weight that the trainer sends
 
+# Where the weights wait that LoRA is folded into: in the mapped files, in pinned memory of the host, on the card.
+BASES = ("mapped", "pinned", "card")
+
 _BLOCK = 1 << 21  # words that are digested at once: bounds what that takes of a device's memory
 
 
@@ -50,6 +53,18 @@ def lora_modules(tensors: dict[str, Tensor]) -> set[str]:
     if strange:
         raise ValueError(f"{strange[0]!r} and {len(strange) - 1} more are no pairs of LoRA matrices of a projection")
     return modules
+
+
+def base_place(od_config: Any) -> str:
+    """Where the engine's ``additional_config.lora_base`` asks the checkpoint's weights to wait for the next push.
+
+    Raises:
+        ValueError: at no place that there is.
+    """
+    asked = (getattr(od_config, "additional_config", None) or {}).get("lora_base", BASES[0])
+    if asked not in BASES:
+        raise ValueError(f"additional_config.lora_base is {asked!r}, which is none of {', '.join(BASES)}")
+    return str(asked)
 
 
 def digest(tensor: Tensor) -> str:
@@ -81,10 +96,14 @@ class LoraFold:
     Args:
         opened: maps the checkpoint's tensors, under the names of the training module.
         plain: the training module's name of a parameter, from the one that the actor sends.
+        base: where the checkpoint's weights wait for the next push, one of ``BASES``.
     """
 
-    def __init__(self, opened: Callable[[], Mapping[str, Tensor]], plain: Callable[[str], str]) -> None:
-        self._opened, self._plain = opened, plain
+    def __init__(
+        self, opened: Callable[[], Mapping[str, Tensor]], plain: Callable[[str], str], base: str = BASES[0]
+    ) -> None:
+        self._opened, self._plain, self._place = opened, plain, base
+        self._held: dict[str, Tensor] = {}
         self._base: Mapping[str, Tensor] | None = None
         self._folded: set[str] = set()
         self._synced: dict[str, tuple[torch.dtype, str]] = {}
@@ -126,7 +145,7 @@ class LoraFold:
         def weights() -> Iterator[tuple[str, Tensor]]:
             for name in sorted(modules.keys() | self._folded):
                 device, dtype = placement(name)
-                weight = base[name].to(device)
+                weight = self._read(base, name, device)
                 self._require_same(name, weight)
                 # As the engine holds it without LoRA: rounded to its dtype first.
                 weight = weight.to(dtype).float()
@@ -138,6 +157,14 @@ class LoraFold:
             self._folded = set(modules)
 
         return weights()
+
+    def _read(self, base: Mapping[str, Tensor], name: str, device: torch.device) -> Tensor:
+        """A weight of the checkpoint on the engine's device."""
+        if self._place == "mapped" or device.type == "cpu":
+            return base[name].to(device)
+        if name not in self._held:
+            self._held[name] = base[name].pin_memory() if self._place == "pinned" else base[name].to(device)
+        return self._held[name].to(device, non_blocking=True)
 
     def _require_same(self, name: str, weight: Tensor) -> None:
         if name not in self._synced:

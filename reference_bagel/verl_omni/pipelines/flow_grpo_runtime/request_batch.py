@@ -19,7 +19,6 @@ import contextlib
 import copy
 import functools
 import inspect
-import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
@@ -30,8 +29,7 @@ from torch import Tensor
 
 from .joint_forward import JointForward, Row
 from .lockstep import Lockstep
-
-logger = logging.getLogger(__name__)
+from .results import failed
 
 
 class Replaced(NamedTuple):
@@ -46,14 +44,6 @@ class Replaced(NamedTuple):
     call: str
     like: str = ""
     ids: str = ""
-
-
-def failed(error: Exception) -> Any:
-    """The result of a request in a batch that ended with an error."""
-    from vllm_omni.diffusion.data import DiffusionOutput
-
-    logger.error("a request of a batch failed", exc_info=error)
-    return DiffusionOutput(error=f"{type(error).__name__}: {error}")
 
 
 def roll_out_together(rollout: Any, singles: Sequence[Any], joint: JointForward) -> list[Any]:

@@ -16,9 +16,12 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 
 def enveloped(output: Any, *, columns: Mapping[str, Any], trajectory: Mapping[str, Any], **media: Any) -> Any:
@@ -41,6 +44,14 @@ def in_custom_output(
     recorded = {name.replace("trajectory_", "all_"): value for name, value in trajectory.items()}
     custom = {**(output.custom_output or {}), **(metadata or {}), **recorded, **columns}
     return replace(output, output=media, custom_output=custom)
+
+
+def failed(error: Exception) -> Any:
+    """The result of a request in a batch that ended with an error."""
+    from vllm_omni.diffusion.data import DiffusionOutput
+
+    logger.error("a request of a batch failed", exc_info=error)
+    return DiffusionOutput(error=f"{type(error).__name__}: {error}")
 
 
 def wrap_post_processor(file: Any, name: str) -> None:
