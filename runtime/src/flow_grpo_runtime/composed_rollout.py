@@ -259,7 +259,7 @@ class FoldingRollout(ComposedRollout):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._lora_fold = LoraFold(self._mapped_checkpoint, sent_name, base_place(self.od_config))
+        self._lora_fold = LoraFold(self._mapped_checkpoint, sent_name, base_place(getattr(self, "od_config", None)))
         self._lora_folded = False
 
     def roll_out(self, req: Any, params: Any) -> Any:
