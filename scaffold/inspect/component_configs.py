@@ -1,4 +1,4 @@
-"""Reads scheduler and autoencoder facts from a checkpoint's configurations if the source leaves them open."""
+"""Reads facts of the autoencoder from a checkpoint's configuration if the source leaves them open."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
 if TYPE_CHECKING:
     from scaffold.checkpoint import CheckpointHeaders
 
-SCHEDULERS, AUTOENCODERS = ("scheduler/scheduler_config.json", "scheduler_config.json"), ("vae/config.json",)
+AUTOENCODERS = ("vae/config.json",)
 _CHANNELS = ("latent_channels", "z_dim", "z_channels")
 _STRIDES = ("scale_factor_spatial", "spatial_compression_ratio", "downsample")
 
 
 def configured(facts: Mapping[str, Fact], headers: CheckpointHeaders) -> dict[str, Fact]:
-    """Return the facts that were unknown and that a configuration states.
-
-    A scheduler's counts where it is of the class that the source makes; its shift does not where the scheduler works
-    one out for each size.
-    """
+    """Return the facts that were unknown and that a configuration states."""
     found: dict[str, Fact] = {}
 
     def put(key: str, value: Any, file: str, kind: type) -> None:
@@ -28,11 +24,6 @@ def configured(facts: Mapping[str, Fact], headers: CheckpointHeaders) -> dict[st
         if known.confidence == "unknown" and isinstance(value, kind) and not isinstance(value, bool):
             found[f"answers.{key}"] = fact(value, [Evidence(f"{headers.source}/{file}", 1)])
 
-    for file, config in _stated(headers, SCHEDULERS):
-        made = facts.get("answers.scheduler.class", UNKNOWN).value
-        if config.get("_class_name", made) == made and config.get("use_dynamic_shifting") is not True:
-            shift = config.get("shift")
-            put("scheduler.shift", float(shift) if type(shift) is int else shift, file, float)
     for file, config in _stated(headers, AUTOENCODERS):
         put("vae.class", config.get("_class_name"), file, str)
         put("vae.channels", next((config[name] for name in _CHANNELS if name in config), None), file, int)

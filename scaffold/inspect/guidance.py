@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scaffold.inspect.program.algebra import is_none, options, reach, same, truth_by_parts
 from scaffold.inspect.program.numeric import MISSING, default_of
-from scaffold.inspect.program.turns import SHAPE_METHODS, reshaped
+from scaffold.inspect.program.turns import SHAPE_METHODS, without_reshaping
 from scaffold.inspect.program.values import NONE, Attr, Call, Choice, Const, Item, Op, Param, Seq, Slice
 from scaffold.source.values import Value
 
@@ -148,9 +148,8 @@ def scale_param(value: Value) -> Param | None:
 def number_of(scale: Value) -> Value:
     """The number behind a scale that is spread over the batch."""
     for _ in range(6):
-        if isinstance(scale, Call) and (inner := reshaped(scale)) is not None:
-            scale = inner
-        elif isinstance(scale, Call) and scale.name in ("tensor", "as_tensor", "full") and scale.args:
+        scale = without_reshaping(scale)
+        if isinstance(scale, Call) and scale.name in ("tensor", "as_tensor", "full") and scale.args:
             scale = scale.args[-1] if scale.name == "full" else scale.args[0]
         elif isinstance(scale, Seq) and len(scale.items) == 1:
             scale = scale.items[0]

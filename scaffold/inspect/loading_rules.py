@@ -18,7 +18,6 @@ class Rules:
     how: dict[tuple[str, str], str] = field(default_factory=dict)
     shards: dict[tuple[str, str], str | int] = field(default_factory=dict)
     loaders: list[Evidence] = field(default_factory=list)
-    filtered: Evidence | None = None
     unread: bool = False
     handed: set[int] = field(default_factory=set)
     """Ids of arguments of calls that are not followed, such as a shard's name passed to a parameter's loader."""

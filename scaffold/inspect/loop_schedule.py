@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.asked_shift import shift_of
-from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact, fact
+from scaffold.inspect.facts import UNKNOWN, Confidence, Fact, fact
 from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import options, walk, walk_all
-from scaffold.inspect.program.by_default import taken_by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.schedule import (
     SHIFT_PROBES,
-    Linear,
     base_grid,
     entry,
-    graded_part,
     is_asked_for,
     solved_shift,
     turn_count,
     vector_of,
 )
 from scaffold.inspect.program.turns import is_turn
-from scaffold.inspect.program.values import Attr, Call, Conf, Const, Item, Obj, Param
+from scaffold.inspect.program.values import Attr, Call, Conf, Const, Item, Param
 from scaffold.inspect.step_arguments import is_difference
-from scaffold.source.values import External, Value
+from scaffold.source.values import Value
 
 
 @once
@@ -34,8 +30,6 @@ def loop_schedule(program: Program) -> dict[str, Fact]:
         return {}
     facts: dict[str, Fact] = {}
     count = turn_count(program.counter, found.loop.source)
-    if count is None and found.step is not None:
-        count = _count_from_arguments(program, found)
     if count is not None and count.factor == 1:
         sure: Confidence = "certain" if count.sure else "likely"
         facts["answers.scheduler.steps"] = fact(count.text, [found.loop.at, *count.places], sure)
@@ -44,13 +38,8 @@ def loop_schedule(program: Program) -> dict[str, Fact]:
     if vector is None:
         return facts
     grid = base_grid(vector)
-    if grid is None:
-        if any(isinstance(n, Attr) and n.name in ("timesteps", "sigmas") for n in walk(vector)):
-            facts.update(_scheduler_schedule(program, vector))
-        return facts
-    facts.update(_of_grid(vector, grid))
-    if "answers.scheduler.direction" not in facts:
-        facts.update(_of_alternatives(vector))
+    if grid is not None:
+        facts.update(_of_grid(vector, grid))
     return facts
 
 
@@ -78,19 +67,9 @@ def rests_on_a_file(given: Param) -> bool:
     return given.default is not None and any(isinstance(node, Conf) for node in walk(given.default))
 
 
-def _of_alternatives(vector: Value) -> dict[str, Fact]:
-    """Return what all forms of a schedule have in common, if a request or a checkpoint decides between them."""
-    forms = [_of_grid(o, g) for o in options(vector) if (g := base_grid(o)) is not None]
-    if not forms or options(vector)[0] is vector:
-        return {}
-    shared = {k: f for k, f in forms[0].items() if all(k in o and o[k].value == f.value for o in forms[1:])}
-    return {k: Fact(f.value, f.evidence, "likely") for k, f in shared.items() if f.confidence != "unknown"}
-
-
 def _of_grid(vector: Value, grid: Call) -> dict[str, Fact]:
     """Direction and shift of a schedule that is made from one grid."""
     facts: dict[str, Fact] = {}
-    vector = graded_part(vector, grid)
     # Where a file may say where the grid begins and ends, its default is no more than likely.
     sure: Confidence = "likely" if any(isinstance(n, Conf) for a in grid.args[:2] for n in walk(a)) else "certain"
     start, end = (default_of(grid.argument(i, n)) for i, n in ((0, "start"), (1, "end")))
@@ -111,59 +90,17 @@ def _of_grid(vector: Value, grid: Call) -> dict[str, Fact]:
     return facts
 
 
-def _count_from_arguments(program: Program, found: Denoising) -> Linear | None:
-    """The number of entries of the schedule that the step walks through."""
-    step = found.step
-    assert step is not None
-    for argument in [*step.args, *step.kwargs.values()]:
-        if is_turn(argument, found.number) and not is_difference(argument, found.number):
-            count = program.counter.length(vector_of(argument))
-            if count is not None and count.factor and not isinstance(found.loop.source, Call):
-                return count
-    return None
-
-
 def schedule_vector(found: Denoising) -> Value | None:
     """The schedule that the loop walks: from the step's arguments, else from what the loop runs over."""
     if found.step is not None:
         for argument in [*found.step.args, *found.step.kwargs.values()]:
             if is_turn(argument, found.number) and not is_difference(argument, found.number):
                 return vector_of(next(o for o in options(argument)))
-    if found.loop.source is not None and not _is_range(found.loop.source):
-        vector = vector_of(found.loop.source)
-        if base_grid(vector) is not None:
-            return vector
     if found.inline is not None:
         for node in walk(found.inline):
             if isinstance(node, Item) and is_turn(node, found.number) and base_grid(node.base) is not None:
                 return node.base
     return vector_of(found.loop.source) if found.loop.source is not None else None
-
-
-def _is_range(source: Value) -> bool:
-    return isinstance(source, Call) and source.name == "range"
-
-
-def _scheduler_schedule(program: Program, vector: Value) -> dict[str, Fact]:
-    """What is known of a schedule that a scheduler object makes."""
-    facts: dict[str, Fact] = {}
-    shifts: dict[float | None, Evidence | None] = {}
-    for node in walk_all(taken_by_default(vector)):
-        if not (isinstance(node, Attr) and node.name in ("timesteps", "sigmas")):
-            continue
-        for scheduler in options(node.base):
-            named = scheduler.func if isinstance(scheduler, Call) else None
-            named = named.base if isinstance(named, Attr) else named
-            if isinstance(named, External) and named.path.startswith("diffusers."):
-                # In diffusers every scheduler goes from noise to data on descending times.
-                facts["answers.scheduler.direction"] = fact("descending", [scheduler.at, node.at], "likely")
-            if isinstance(scheduler, (Call, Obj)) and "shift" in scheduler.kwargs:
-                shift, place = shift_of(program, scheduler)
-                shifts[shift] = place
-    if len(shifts) == 1 and None not in shifts:
-        shift, place = shifts.popitem()
-        facts["answers.scheduler.shift"] = fact(shift, [place], "likely")
-    return facts
 
 
 def _shift(vector: Value, grid: Call, ascending: bool) -> Fact:

@@ -24,7 +24,6 @@ SHOWN = {
     "cfg.interval_rule": "detail.cfg.interval_rule",
     "scheduler.default_steps": "detail.scheduler.default_steps",
     "scheduler.loop": "detail.scheduler.loop_location",
-    "checkpoint.drops_unmatched": "detail.checkpoint.drops_unmatched",
 }
 
 

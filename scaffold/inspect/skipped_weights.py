@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.trace import Skip
@@ -26,27 +25,6 @@ def leaves_out(program: Program, skip: Skip) -> bool:
             return False
     branches = [n for n in around_it if isinstance(n, ast.If) and n.body[-1].lineno == skip.at.line]
     return not (branches and raises_for(branches[0].body, around_it))
-
-
-def filters(program: Program, place: Evidence) -> bool:
-    """Tell whether what a test of a name turns away is dropped, not gathered and raised."""
-    around_it = list(around(program.source.tree(place.file), place.line))
-    tests = [n for n in around_it if isinstance(n, ast.If) and n.lineno == place.line]
-    last: list[ast.stmt] = tests[0].orelse if tests else []
-    while len(last) == 1 and isinstance(last[0], ast.If):
-        last = last[0].orelse
-    if any(raises_for(body, around_it) for body in ([t.body for t in tests] + [last])):
-        return False
-    loops = [n for n in around_it if isinstance(n, _LOOPS)]
-    return not any(_refuses_unknown(n) for n in (walk_tree(loops[-1]) if loops else ()))
-
-
-def _refuses_unknown(node: ast.AST) -> bool:
-    """Tell whether a branch raises for a name that is in no table: ``if name not in table: raise``."""
-    if not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare)):
-        return False
-    side = {ast.NotIn: node.body, ast.In: node.orelse}.get(type(node.test.ops[0]), [])
-    return bool(side) and isinstance(side[-1], ast.Raise)
 
 
 def raises_for(body: list[ast.stmt], around_it: list[ast.AST]) -> bool:

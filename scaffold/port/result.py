@@ -65,7 +65,7 @@ class Port:
     """A denoiser, and how a package imports it.
 
     Attributes:
-        text: of the module that imports the denoiser, formatted; it imports nothing of vllm or vllm_omni by itself.
+        text: of the module that imports the denoiser, not formatted; it imports nothing of vllm or vllm_omni itself.
         source: what the denoiser needs of vllm-omni's source, to be read: linear layers as the checkpoint has them.
         entry: name of the denoiser's class.
         classes: all classes in it that come from vllm-omni, in the order of the text.

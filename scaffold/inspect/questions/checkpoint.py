@@ -29,7 +29,7 @@ from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Conditions
 from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj, Op, Param, Seq
 from scaffold.inspect.report import FILES
-from scaffold.inspect.skipped_weights import filters, handed_on, held_names, leaves_out
+from scaffold.inspect.skipped_weights import handed_on, held_names, leaves_out
 from scaffold.inspect.weight_files import opens_files, weight_files
 from scaffold.inspect.weight_sources import text_of, weight_sources
 from scaffold.source.values import Func, Value
@@ -41,7 +41,6 @@ KEYS = (
     "answers.checkpoint.stacked",
     "answers.checkpoint.ignored",
     "detail.checkpoint.loader_location",
-    "detail.checkpoint.drops_unmatched",
     "detail.checkpoint.rules",
 )
 LOADER = "load_weights"
@@ -82,8 +81,6 @@ def answers(program: Program) -> dict[str, Fact]:
     place = rules.loaders[0]
     facts["detail.checkpoint.loader_location"] = fact(f"{place.file}:{place.line}", rules.loaders)
     facts["detail.checkpoint.rules"] = fact(_placed(rules), rules.loaders)
-    if rules.filtered is not None:
-        facts["detail.checkpoint.drops_unmatched"] = fact(True, [rules.filtered], "likely")
     return facts
 
 
@@ -222,11 +219,6 @@ def _collect(program: Program, rules: Rules, edits: int, skips: int, own: bool, 
                 # What a module's own loader is given has lost the prefix under which the checkpoint has it.
                 if own or how in ("contains", "suffix"):
                     rules.skipped.setdefault((how, text), skip.at)
-    if rules.filtered is None:
-        for test in program.trace.tests:
-            cond = test.cond
-            if isinstance(cond, Op) and cond.op == "in" and from_checkpoint(cond.args[0]) and test.function:
-                rules.filtered = test.at if filters(program, test.at) else None
 
 
 def _from_method(value: Call, row: Value | None, rules: Rules) -> None:

@@ -34,7 +34,7 @@ def class_schedule(program: Program) -> dict[str, Fact]:
     if loop is None or loop.loop.source is None:
         return {}
     vector = vector_of(loop.loop.source)
-    held, places = _configuration(program, vector)
+    held, places = _configuration(vector)
     grid = base_grid(vector)
     if grid is None or not held:
         return {}
@@ -60,8 +60,8 @@ def class_schedule(program: Program) -> dict[str, Fact]:
     return found
 
 
-def _configuration(program: Program, vector: Value) -> tuple[dict[int, float], list[Evidence | None]]:
-    """Numbers behind ``scheduler.config.name``: what the constructor was given, else its default."""
+def _configuration(vector: Value) -> tuple[dict[int, float], list[Evidence | None]]:
+    """Numbers behind ``scheduler.config.name``: what the constructor was given by name."""
     known: dict[int, float] = {}
     places: list[Evidence | None] = []
     conditions = [n.cond for n in walk(vector) if isinstance(n, Choice) and n.cond is not None]
@@ -69,7 +69,7 @@ def _configuration(program: Program, vector: Value) -> tuple[dict[int, float], l
         if not (isinstance(node, Attr) and isinstance(node.base, Attr) and node.base.name == "config"):
             continue
         for scheduler in options(node.base.base):
-            value = _constructor_argument(program, scheduler, node.name) if isinstance(scheduler, Obj) else None
+            value = scheduler.kwargs.get(node.name) if isinstance(scheduler, Obj) else None
             given = default_of(value)
             if isinstance(given, (int, float)):  # flags decide between two forms of the schedule
                 known[id(node)] = given
@@ -132,28 +132,6 @@ def _is_cut_to_whole(program: Program, source: Value) -> bool:
         if node.func.attr == "to" and any(isinstance(k, ast.Attribute) and k.attr in _WHOLE for k in kinds):
             return True
     return False
-
-
-def _constructor_argument(program: Program, scheduler: Obj, name: str) -> Value | None:
-    """What the constructor gets under a name."""
-    if name in scheduler.kwargs:
-        return scheduler.kwargs[name]
-    init = scheduler.cls.find_method("__init__")
-    if init is None:
-        return None
-    owner, node = init
-    names = [a.arg for a in node.args.args[1:]]
-    if name not in names:
-        return None
-    place = names.index(name)
-    if place < len(scheduler.args):
-        return scheduler.args[place]
-    default = place - (len(names) - len(node.args.defaults))
-    return (
-        program.execution.interpreter.evaluate_global(node.args.defaults[default], owner.module)
-        if default >= 0
-        else None
-    )
 
 
 def _is_copy(value: Value, grid: Call) -> bool:

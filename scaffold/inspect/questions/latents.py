@@ -11,7 +11,7 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Item, Op, Param, Seq, Slice
+from scaffold.inspect.program.values import Attr, Call, Const, Elem, Op, Seq
 from scaffold.source.values import Value
 
 ORDER = 10
@@ -91,40 +91,18 @@ def sample_rank(program: Program) -> int | None:
 def _rank(value: Value | None, depth: int = 0) -> int | None:
     if value is None or depth > 12:
         return None
-    if isinstance(value, Choice):
-        found = {r for o in options(value) if (r := _rank(o, depth + 1)) is not None}
-        return found.pop() if len(found) == 1 else None
-    if isinstance(value, Param):
-        return _rank(value.default, depth + 1)
     if isinstance(value, Op) and value.op in ("*", "/", "+", "-"):
         return max((r for a in value.args if (r := _rank(a, depth + 1)) is not None), default=None)
     if isinstance(value, Seq):
         return next((r for item in value.items if (r := _rank(item, depth + 1)) is not None), None)
-    if isinstance(value, Item) and isinstance(value.key, Seq):
-        parts = value.key.items
-        return _rank(value.base, depth + 1) if all(isinstance(p, Slice) for p in parts) else None
     if not isinstance(value, Call):
         return None
     if value.name in ("cat", "concat", "stack") and value.args:
         inner = _rank(value.args[0], depth + 1)
         return inner + (value.name == "stack") if inner is not None else None
-    if isinstance(value.func, Attr) and value.name in ("reshape", "view"):
-        return _shaped(value.args)
-    if isinstance(value.func, Attr) and value.name in ("permute", "transpose", "to"):
+    if isinstance(value.func, Attr) and value.name == "to":
         return _rank(value.func.base, depth + 1)
-    if isinstance(value.func, Attr) and value.name in ("unsqueeze", "chunk"):
-        inner = _rank(value.func.base, depth + 1)
-        return inner + (value.name == "unsqueeze") if inner is not None else None
     return _noise_rank(value)
-
-
-def _shaped(sizes: list[Value]) -> int | None:
-    """Return the number of dimensions of a new shape."""
-    if len(sizes) == 1 and isinstance(sizes[0], Seq):
-        sizes = sizes[0].items if sizes[0].exact else []
-    elif len(sizes) == 1:
-        return None
-    return len(sizes) if sizes and not any(isinstance(s, Elem) for s in sizes) else None
 
 
 def _noise_rank(value: Call) -> int | None:

@@ -6,7 +6,7 @@ from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options, walk
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.turns import reshaped
+from scaffold.inspect.program.turns import without_reshaping
 from scaffold.inspect.program.values import Attr, Call, Conf, Op, Param
 from scaffold.source.values import Value
 
@@ -32,11 +32,10 @@ def _scale(value: Value) -> tuple[float, list[Evidence | None], bool] | None:
     """Factor of the noise in a value, the places that say so, and whether it is the same for everybody."""
     factor, places, fixed = 1.0, list[Evidence | None](), True
     for _ in range(16):
+        value = without_reshaping(value)
         if isinstance(value, Call) and value.name in _NOISE:
             return factor, [*places, value.at], fixed
-        if isinstance(value, Call) and (inner := reshaped(value)) is not None:
-            value = inner
-        elif isinstance(value, Call) and isinstance(value.func, Attr) and value.name in _KEEPING:
+        if isinstance(value, Call) and isinstance(value.func, Attr) and value.name in _KEEPING:
             value = value.func.base
         elif isinstance(value, Op) and value.op in ("*", "/") and len(value.args) == 2:
             first, second = value.args

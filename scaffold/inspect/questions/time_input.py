@@ -6,8 +6,8 @@ from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.numeric import number
-from scaffold.inspect.program.turns import is_turn, reshaped
-from scaffold.inspect.program.values import Call, Elem, Op
+from scaffold.inspect.program.turns import is_turn, without_reshaping
+from scaffold.inspect.program.values import Elem, Op
 from scaffold.inspect.questions.denoiser import find_denoiser
 from scaffold.source.values import Value
 
@@ -39,7 +39,7 @@ def answers(program: Program) -> dict[str, Fact]:
 
 
 def _form(value: Value | None) -> str | None:
-    value = _plain(value)
+    value = without_reshaping(value) if value is not None else None
     entry = _entry(value)
     if value is None or entry is None:
         return None
@@ -49,18 +49,11 @@ def _form(value: Value | None) -> str | None:
     return forms.get((ends[0], middle, ends[1])) if None not in (*ends, middle) else None  # type: ignore[arg-type]
 
 
-def _plain(value: Value | None) -> Value | None:
-    """The value without reshaping."""
-    while isinstance(value, Call) and (inner := reshaped(value)) is not None:
-        value = inner
-    return value
-
-
 def _entry(value: Value | None) -> Elem | None:
     """The turn's entry that an expression is made of."""
     for option in options(value):
         if isinstance(option, Elem):
             return option
         if isinstance(option, Op):
-            return next((e for a in option.args if (e := _entry(_plain(a))) is not None), None)
+            return next((e for a in option.args if (e := _entry(without_reshaping(a))) is not None), None)
     return None

@@ -8,10 +8,10 @@ from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options, walk
 from scaffold.inspect.program.numeric import default_of, number
-from scaffold.inspect.program.turns import is_turn
+from scaffold.inspect.program.turns import is_turn, without_reshaping
 from scaffold.inspect.program.values import Call, Elem, Item, Obj, Op, Param, Seq
 from scaffold.inspect.questions.denoiser import find_denoiser
-from scaffold.inspect.questions.kept_modules import kept_calls, rearranged
+from scaffold.inspect.questions.kept_modules import kept_calls
 from scaffold.source.values import Value
 
 ORDER = 13
@@ -176,8 +176,8 @@ def _kept_embedder(program: Program) -> tuple[Obj, str, Value] | None:
     loop = program.denoising
     for call in kept_calls(program):
         for value in call.arguments:
-            if loop is not None and call.module is not None and is_turn(rearranged(value), loop.number):
-                return call.module, "forward", rearranged(value)
+            if loop is not None and call.module is not None and is_turn(without_reshaping(value), loop.number):
+                return call.module, "forward", without_reshaping(value)
     return None
 
 
