@@ -15,13 +15,11 @@ from scaffold.port.closure import Closure, is_dataclass
 from scaffold.port.constant_tables import constant_tables
 from scaffold.port.context_arguments import context_arguments
 from scaffold.port.glue import Glue
-from scaffold.port.kept_state import KeptState, kept_state
-from scaffold.port.layer_lists import made_by_number
+from scaffold.port.layer_lists import made_by_number, recomputed
 from scaffold.port.names import Defined, resolve
 from scaffold.port.own_model import own_model
-from scaffold.port.recomputed import recomputed
-from scaffold.port.result import Kept, Port
-from scaffold.port.stacked import Row
+from scaffold.port.result import Kept, KeptState, Port, kept_state
+from scaffold.port.unset import Row
 from scaffold.source.modules import ModuleGraph
 from scaffold.source.syntax import lineage, walk_tree
 

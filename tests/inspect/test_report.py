@@ -13,7 +13,7 @@ from rich.console import Console
 from scaffold.inspect import Report, inspect_pipeline
 from scaffold.inspect.program.values import Const, Seq
 from scaffold.inspect.questions import vae
-from scaffold.inspect.shown_details import SHOWN
+from scaffold.inspect.report import SHOWN
 from scaffold.inspect.text import UNKNOWN_MARK, print_report
 from scaffold.upstream import locate
 

@@ -6,7 +6,7 @@ from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
 from scaffold.inspect.guidance import as_guidance
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, depends, options
-from scaffold.inspect.program.by_default import taken_by_default
+from scaffold.inspect.program.conditions import taken_by_default
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.turns import is_sample, without_reshaping
 from scaffold.inspect.program.updates import STEP_METHOD
