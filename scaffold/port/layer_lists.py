@@ -55,18 +55,6 @@ def _inside(tree: ast.Module, own: set[str], layers: set[str]) -> set[str]:
     return found
 
 
-def outermost(tree: ast.Module, owners: set[str]) -> set[str]:
-    """Return the classes of ``owners`` that inherit from no other of them."""
-    bases = {
-        node.name: [ast.unparse(base) for base in node.bases] for node in tree.body if isinstance(node, ast.ClassDef)
-    }
-
-    def inherits(name: str) -> bool:
-        return any(base in owners or inherits(base) for base in bases.get(name, ()))
-
-    return {name for name in owners if not inherits(name)}
-
-
 def made_by_number(node: ast.AST) -> ast.expr | None:
     """Return ``Layer(…)`` of ``all_layers(count, lambda prefix: Layer(…))``, a list; None for anything else."""
     if isinstance(node, ast.Call) and ast.unparse(node.func) == MADE and len(node.args) == 2:

@@ -9,6 +9,7 @@ from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, is_none, options, reach, same
 from scaffold.inspect.program.numeric import default_of
+from scaffold.inspect.program.trace import CallRecord
 from scaffold.inspect.program.turns import reshaped
 from scaffold.inspect.program.values import Call, Carried, Choice, Elem, Op, Param, Seq
 from scaffold.inspect.questions.cfg import answers as guidance_answers
@@ -77,7 +78,7 @@ def _text_parts(text: Value | None) -> list[Value]:
 def _zeros(program: Program) -> Value | None:
     """The zeros that stand, in every argument that words are encoded to, in the place of these words."""
     denoiser, loop = find_denoiser(program), program.denoising
-    if denoiser is None or loop is None:
+    if denoiser is None or loop is None or any(not _is_the_prompts(record) for record in encode_calls(program)):
         return None
     calls = [
         r for r in program.trace.calls if loop.number in r.loops and r.method == denoiser.record.method and r.bound
@@ -92,6 +93,13 @@ def _zeros(program: Program) -> Value | None:
                 return None
             zeros += others
     return zeros[0] if zeros else None
+
+
+def _is_the_prompts(record: CallRecord) -> bool:
+    """Whether what is encoded is what the request asks for, and nothing else may be."""
+    given = [n for n in _text_parts(next(iter(record.arguments), None)) if isinstance(n, Param)]
+    asked = [n for n in given if n.root in ("prompt", "extra_args")]
+    return bool(asked) and not any(_NEGATIVE.search(n.key) for n in asked)
 
 
 def _is_zeros(value: Value) -> bool:
