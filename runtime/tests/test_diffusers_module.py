@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save_file
 
 from flow_grpo_runtime.diffusers_module import DiffusersSource, OwnLoader, fold_by_loader, take_calls
-from flow_grpo_runtime.model import CallPlan
 from flow_grpo_runtime.engine_weights import sent_name
 from flow_grpo_runtime.lora_updates import LoraFold
+from flow_grpo_runtime.model import CallPlan
 
 PEFT = {"r": 1, "lora_alpha": 2}
 
