@@ -38,6 +38,7 @@ LEVELS = 4  # of an autoencoder of images: 8 pixels a side become one latent
 BASE = 8  # channels of its widest level
 TOKENIZER, PREPARES = "tokenizer.json", "preprocessor_config.json"
 SECTIONS = "mrope_section"  # transformers' name for the parts of a head that each axis turns
+ADDED = 128  # tokens that a released class of tokenizer adds to those of its file, T5's a hundred
 _AUTO_MODEL = "_BaseAutoModelClass"
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "dim")  # names that libraries give an encoder's width
 # Class that has the loading method, and the file that shows that a component is there.
@@ -236,7 +237,8 @@ class Components:
                 longest = self._longest(name)
                 if longest is not None:
                     tokenizer.model_max_length = longest
-                for name, token in given.items():
+                # What is added to a text is one of the tokens, which are set first.
+                for name, token in sorted(given.items(), key=lambda item: item[0].startswith("add_")):
                     setattr(tokenizer, name, token)
                 tokenizer.save_pretrained(folder)
             elif "ProcessorMixin" in kinds:
@@ -491,7 +493,7 @@ def _tokens(values: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             found[name] = _tokens(value, tokenizer)
         elif name == "vocab_size":
-            found[name] = len(tokenizer)
+            found[name] = len(tokenizer) + ADDED
         elif name.endswith("token_id") and isinstance(value, int) and value >= len(tokenizer):
             named = name.removesuffix("_token_id")
             texts = (f"<|{named}|>", f"<|{named}_pad|>", f"<{named}>")
