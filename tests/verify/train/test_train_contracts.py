@@ -142,7 +142,7 @@ WRONG: dict[str, tuple[Callable[[Training], Training], set[str]]] = {
     "a reward that rises without learning": (lambda t: replace(t, control=record()), {"train-reward"}),
     "an eighth of the reference": (lambda t: replace(t, gain=0.2), {"train-reward"}),
     "images of one step are not kept": (
-        lambda t: with_run(t, samples={1: 8} | {n: 8 for n in range(3, STEPS + 1)}),
+        lambda t: with_run(t, samples={1: 8} | dict.fromkeys(range(3, STEPS + 1), 8)),
         {"train-rollout-data"},
     ),
     "no validation": (lambda t: with_run(t, steps=tuple(map(step, range(1, STEPS + 1)))), {"train-validation"}),
