@@ -313,13 +313,11 @@ class CallRecorder:
                 end = first + len(rows_of(tensor, latents))
                 leaves[call, leaf] = tuple(tensor.shape), first, end
                 first = end
-        if not (taken := sources(program)):
-            raise TapeError("the pipeline takes its step with what no prediction is part of")
         constants = [_constant(constant, latents) for constant in constants]
         large = [c for c in constants if isinstance(c, torch.Tensor) and c.numel() == latents.numel() > 1]
         if self.tape.blind and large and not program["earlier"]:
             self.tape.say("numbers as many as the latents take part, which may be of steps before")
-        return Taped(program, constants, {place: leaves[place] for place in taken}, sign)
+        return Taped(program, constants, {place: leaves[place] for place in sources(program)}, sign)
 
     def _proved(
         self,
@@ -390,7 +388,7 @@ def _written(steps: Sequence[Taped], levels: torch.Tensor | None) -> dict[str, A
     """Tapes as they are carried: a program once, equal tensors once."""
     programs: list[Any] = []
     tapes = []
-    held: list[torch.Tensor] = []
+    distinct: list[torch.Tensor] = []
     for taped in steps:
         frame = {"program": taped.program, "leaves": list(taped.leaves.items()), "sign": taped.sign}
         frame |= {"front": True} if taped.front else {}
@@ -399,8 +397,8 @@ def _written(steps: Sequence[Taped], levels: torch.Tensor | None) -> dict[str, A
         constants = []
         for value in taped.constants:
             if isinstance(value, torch.Tensor):
-                again = next((other for other in held if equal(other, value)), None)
-                held += [value] if again is None else []
+                again = next((other for other in distinct if equal(other, value)), None)
+                distinct += [value] if again is None else []
                 value = value if again is None else again
             constants.append(value)
         tapes.append((programs.index(frame), constants))

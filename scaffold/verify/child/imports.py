@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import sys
@@ -23,7 +22,8 @@ def prepare(root: str, sources: Sequence[str], checkout: bool, kit: str, diffuse
 
     Args:
         root: of the package's tree.
-        sources: folders from which the package is imported, and its runtime where that is a distribution.
+        sources: the folder from which the package is imported, and that of its runtime where that is a distribution:
+            it comes last, for other libraries may be installed beside it, and this Python has its own.
         checkout: whether that is a checkout of verl-omni.
         kit: folder of the contract kit.
         diffusers: folder with another release of diffusers, put first; None for the installed one.
@@ -36,7 +36,8 @@ def prepare(root: str, sources: Sequence[str], checkout: bool, kit: str, diffuse
     installed = None if checkout else _folder_of("verl_omni")
     folders = [root] if checkout else [root, *([str(Path(installed).parent)] if installed else [])]
     real = checkout or installed is not None
-    sys.path[1:1] = [folder for folder in sources if folder != root]
+    sys.path[1:1] = [folder for folder in sources[:1] if folder != root]
+    sys.path += sources[1:]
     sys.path.append(kit)
     origins = {"verl_omni": "real" if real else "kit"}
     for name in ("verl", "vllm_omni"):
@@ -60,31 +61,6 @@ def prepare(root: str, sources: Sequence[str], checkout: bool, kit: str, diffuse
         for name in _NEED_VERL:
             _from_kit(name, kit)
     return origins
-
-
-LIBRARIES = frozenset(
-    {"PIL", "accelerate", "diffusers", "einops", "huggingface_hub", "numpy", "peft", "safetensors", "tensordict",
-     "tokenizers", "torch", "torchvision", "tqdm", "transformers", "verl", "verl_omni", "vllm_omni"}
-)  # fmt: skip
-
-
-def import_libraries(names: Sequence[str], root: str, kit: str) -> None:
-    """Import, once for all forks, the known libraries that a package imports, and nothing below ``root``.
-
-    Args:
-        names: of modules, sorted; untrusted.
-        root: the folder that holds the package.
-        kit: folder of the contract kit, allowed even below ``root``.
-    """
-    for name in names:
-        parent = name.rpartition(".")[0]
-        if name.partition(".")[0] not in LIBRARIES or (parent and parent not in sys.modules):
-            continue
-        with contextlib.suppress(Exception):
-            spec = importlib.util.find_spec(name)
-            place = Path(spec.origin).resolve() if spec is not None and spec.origin is not None else None
-            if place is not None and (place.is_relative_to(kit) or not place.is_relative_to(root)):
-                importlib.import_module(name)
 
 
 def _folder_of(name: str) -> str | None:
