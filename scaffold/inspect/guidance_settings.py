@@ -37,7 +37,7 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
     unsure = False
     unread: set[int] = set()
     others = _of_something_else(region, guided)
-    passed_over = False
+    other_interval = False
     for test in program.trace.tests:
         if loop.number not in test.loops:
             continue
@@ -45,7 +45,7 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
             if not (isinstance(node, Op) and node.op in ("<", "<=", ">", ">=") and len(node.args) == 2):
                 continue
             if id(node) in others:
-                passed_over = True
+                other_interval = True
                 continue
             left, right = node.args
             op = node.op
@@ -66,7 +66,7 @@ def find_interval(program: Program, loop: Denoising, region: list[Value], guided
             elif op in ("<", "<=") and high is None:
                 high = (right, op)
     if low is None and high is None:
-        if passed_over or any(_is_switched(node, loop.number, guided) for node in region):
+        if other_interval or any(_is_switched(node, loop.number, guided) for node in region):
             return {}
         if loop.model_output is not None and _chosen_by(loop.model_output, unread):
             return {}

@@ -64,13 +64,13 @@ def class_schedule(program: Program) -> dict[str, Fact]:
     if loop is None or loop.loop.source is None:
         return {}
     vector = vector_of(loop.loop.source)
-    held, places = _configuration(vector)
+    configured, places = _configuration(vector)
     grid = base_grid(vector)
-    if grid is None or not held:
+    if grid is None or not configured:
         return {}
     found: dict[str, Fact] = {}
-    unit = _at(vector, grid, 1.0, held)
-    shift = _shift(vector, grid, held, unit)
+    unit = _at(vector, grid, 1.0, configured)
+    shift = _shift(vector, grid, configured, unit)
     if not unit or shift is None:
         return {}
     count = program.counter.length(_cut(vector, grid))
@@ -80,7 +80,7 @@ def class_schedule(program: Program) -> dict[str, Fact]:
     # What a configuration or a request may give is a default, and no more than likely.
     sure: Confidence = "likely" if given else "certain"
     found["answers.scheduler.shift"] = fact(shift, [*places, *(n.at for n in given), vector.at], sure)
-    start, end = _end(grid.argument(0, "start"), held), _end(grid.argument(1, "end", "stop"), held)
+    start, end = _end(grid.argument(0, "start"), configured), _end(grid.argument(1, "end", "stop"), configured)
     if start is not None and end is not None and start != end:
         found["answers.scheduler.direction"] = fact("descending" if start > end else "ascending", [grid.at, vector.at])
     if start is not None and not given and _is_cut_to_whole(program, loop.loop.source):
@@ -107,17 +107,17 @@ def _configuration(vector: Value) -> tuple[dict[int, float], list[Evidence | Non
     return known, places
 
 
-def _shift(vector: Value, grid: Call, held: dict[int, float], unit: float | None) -> float | None:
+def _shift(vector: Value, grid: Call, configured: dict[int, float], unit: float | None) -> float | None:
     """Solve the entries for s in s·t/(1+(s-1)·t); None where the schedule has another form."""
-    values = [_at(vector, grid, t, held) for t in SHIFT_PROBES]
+    values = [_at(vector, grid, t, configured) for t in SHIFT_PROBES]
     shift = solved_shift([value / unit if unit and value is not None else None for value in values])
     return None if shift is None else round(shift, 9)
 
 
-def _at(value: Value, grid: Call, point: float, held: dict[int, float]) -> float | None:
+def _at(value: Value, grid: Call, point: float, configured: dict[int, float]) -> float | None:
     """The schedule's entry where the grid's is ``point``."""
     copies = {id(n): point for n in walk(value) if isinstance(n, Call) and _is_copy(n, grid)}
-    return number(value, {**held, **copies})
+    return number(value, {**configured, **copies})
 
 
 def _cut(vector: Value, grid: Call) -> Value | None:
@@ -129,9 +129,9 @@ def _cut(vector: Value, grid: Call) -> Value | None:
     return grid
 
 
-def _end(value: Value | None, held: dict[int, float]) -> float | None:
+def _end(value: Value | None, configured: dict[int, float]) -> float | None:
     """A number, or the first or last entry of another schedule made from a grid of numbers."""
-    plain = number(value, held)
+    plain = number(value, configured)
     if plain is not None or value is None:
         return plain
     while isinstance(value, Call) and isinstance(value.func, Attr) and value.name in ("item", "cpu", "float"):
@@ -144,7 +144,7 @@ def _end(value: Value | None, held: dict[int, float]) -> float | None:
     backwards = any(_is_reversal(n) for n in walk(value.base))
     at_start = (value.key.value == 0) is not backwards
     end = default_of(inner.argument(0, "start") if at_start else inner.argument(1, "end", "stop"))
-    return _at(value.base, inner, float(end), held) if isinstance(end, (int, float)) else None
+    return _at(value.base, inner, float(end), configured) if isinstance(end, (int, float)) else None
 
 
 def _is_cut_to_whole(program: Program, source: Value) -> bool:
