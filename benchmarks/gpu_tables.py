@@ -340,7 +340,9 @@ def main() -> None:
     parser.add_argument("--runs", nargs="+", choices=STEP, default=["offload", "rendered"])
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--variant", default=VARIANTS[0].name, choices=("lora", "v0"))
-    parser.add_argument("--checkpointed", type=int, metavar="N", help="layers that are recomputed whole, all by default")
+    parser.add_argument(
+        "--checkpointed", type=int, metavar="N", help="layers that are recomputed whole, all by default"
+    )
     parser.add_argument("--tiles", type=Path, metavar="DIR", help="of mot_gemm.py, for tuned and bypass")
     parser.add_argument("--profile", action="store_true", help="one image of each run of the second table")
     asked = parser.parse_args()

@@ -56,7 +56,9 @@ def assert_passes(
     """Every check of a composed package passes but those that it has no part in, and log-probs agree in float32."""
     assert set(results) == set(check_ids())
     other = {name: f"{r.value} {r.reason}" for name, r in results.items() if r.status != "pass"}
-    assert other.keys() == set(skipped) | OF_HAND | (set() if os.environ.get(LIBRARY) else OF_CHECKOUTS), other
+    expected = set(skipped) | OF_HAND | (set() if os.environ.get(LIBRARY) else OF_CHECKOUTS)
+    # An update that is written out in upstream's loop has levels to compare, and no scheduler that gives latents.
+    assert expected - {"rollout-upstream-levels"} <= other.keys() <= expected, other
     assert {results[name].status for name in other} == {"skip"}
     assert f"vllm-omni {version}" in results["rollout-engine-float32"].reason
     for name, result in results.items():

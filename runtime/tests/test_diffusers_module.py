@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from flow_grpo_runtime.diffusers_module import DiffusersSource, OwnLoader, fold_by_loader, take_calls
 from flow_grpo_runtime.engine_weights import sent_name
 from flow_grpo_runtime.lora_updates import LoraFold
+from flow_grpo_runtime.model import CallPlan
 
 PEFT = {"r": 1, "lora_alpha": 2}
 
@@ -70,8 +71,17 @@ def test_an_argument_of_the_engine_alone_is_left_out_only_where_the_package_says
     with pytest.raises(TypeError, match=r"gives 'lengths', which Denoiser .*left_out"):
         module(calls=Calls(hidden_states=states, lengths=[3]))
     named = Denoiser()
-    take_calls(named, ("lengths",))
+    take_calls(named, CallPlan(left_out=("lengths",)))
     assert torch.equal(named(calls=Calls(hidden_states=states, lengths=[3]))[0], 2 * states)
+
+
+def test_an_argument_that_training_calls_otherwise_or_has_at_one_value_only() -> None:
+    states = torch.ones(1, 3)
+    module = Denoiser()
+    take_calls(module, CallPlan(fixed={"strength": 1.0}, renamed={"sample": "hidden_states"}))
+    assert torch.equal(module(calls=Calls(sample=states, strength=1.0))[0], 2 * states)
+    with pytest.raises(TypeError, match=r"gives 'strength', which Denoiser .* does not take other than 1.0"):
+        module(calls=Calls(sample=states, strength=0.5))
 
 
 class Engine(torch.nn.Module):

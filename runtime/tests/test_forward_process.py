@@ -79,6 +79,13 @@ def test_a_time_that_is_no_line_over_the_levels_is_refused() -> None:
         at_level(record, 0.812)
 
 
+def test_a_number_that_differs_between_two_steps_of_one_level_is_refused() -> None:
+    record = dict(read_record(clean()[1]["record"]))
+    record["levels"] = torch.tensor([0.8, 0.5557, 0.3501, 0.8, 0.0])
+    with pytest.raises(ValueError, match=r"the denoiser's time differs between two steps of one noise level"):
+        at_level(record, 0.8)
+
+
 def test_what_does_not_say_the_calls_at_another_level_is_refused() -> None:
     record = read_record(clean()[1]["record"])
     kind, arguments = record["calls"][0]

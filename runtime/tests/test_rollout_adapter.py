@@ -24,7 +24,6 @@ from flow_grpo_runtime.model import CallPlan
 from flow_grpo_runtime.recording import SchedulerInPlace, UpdateInPlace
 from flow_grpo_runtime.records import read_record
 from flow_grpo_runtime.rollout import (
-    FollowedConstruction,
     FollowedScheduler,
     LoopOfFile,
     LoopOfModule,
@@ -444,34 +443,3 @@ def test_where_calls_cannot_be_one_requests_are_made_one_by_one(
     assert set(rollout.called) == {1}
     assert made[1].error == "a rollout request needs num_inference_steps"
     assert torch.equal(rollout(seeded(3)).output, made[2].output)
-
-
-class Made:
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-
-
-class Making:
-    def sample(self, steps: int, *, scale: float = 2.0) -> Any:
-        scheduler = Made(steps=steps)
-        return scheduler, type(self).__name__, scale
-
-
-class Follower(Making):
-    sample = FollowedConstruction(Making.sample, "Made")
-
-    def __init__(self) -> None:
-        self.followed: list[Any] = []
-        self.sde_scheduler = SimpleNamespace(following=self._following)
-
-    def _following(self, scheduler: Any) -> str:
-        self.followed.append(scheduler)
-        return "ours"
-
-
-def test_a_scheduler_that_a_method_makes_is_followed() -> None:
-    pipeline = Follower()
-    assert pipeline.sample(3) == ("ours", "Follower", 2.0)
-    assert pipeline.sample(4, scale=1.0)[2] == 1.0
-    assert [(type(made), made.steps) for made in pipeline.followed] == [(Made, 3), (Made, 4)]
-    assert type(Making().sample(5)[0]) is Made  # the pipeline's own method makes what it made

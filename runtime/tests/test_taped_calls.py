@@ -308,6 +308,19 @@ def test_a_step_by_a_denoiser_that_is_not_watched_is_refused() -> None:
             scheduler.step(second(x, torch.tensor(1.0), text)[0], 1.0, x)
 
 
+def test_a_step_by_the_prediction_of_an_earlier_one_alone_is_refused() -> None:
+    denoiser, x, text = Denoiser(), torch.randn(SHAPE), texts(0)[0]
+    scheduler = SchedulerInPlace(Adapter.common, "APipeline")
+    begun(scheduler, denoiser)
+    scheduler.following(Euler(LEVELS))
+    with torch.inference_mode():
+        first = denoiser(x, torch.tensor(1.0), text)[0]
+        x = scheduler.step(first, 1.0, x).prev_sample
+        denoiser(x, torch.tensor(0.8), text)
+        with pytest.raises(TapeError, match="one of an earlier step"):
+            scheduler.step(0.9 * first, 0.8, x)
+
+
 def test_a_window_outside_of_the_steps_is_told() -> None:
     with pytest.raises(RuntimeError, match=r"SDE window \[3, 6\] does not lie in the 4 steps taken"):
         rolled_out(recorders()[0], Denoiser(), window=(3, 6))

@@ -109,7 +109,7 @@ def build_ported_spec(
     sections["loading"] = loading.section()
     sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
     if loaded is not None:
-        told = {name: request.preset.value("inputs", name) for name in ("left_out", "alone")}
+        told = {name: request.preset.value("inputs", name) for name in ("left_out", "fixed", "renamed", "alone")}
         sections["inputs"] |= {name: value for name, value in told.items() if value}
     sections["recording"] = recording.section()
     for name in ("media", "deploy", "lora"):

@@ -111,15 +111,13 @@ def _told_differences(facts: Established, arguments: set[str]) -> bool:
 
 def _ported(facts: Established) -> dict[str, Any] | None:
     """Return the method that builds the scheduler, changed to build one of ours that follows it."""
-    from scaffold.port.method import called_once, port_method
+    from scaffold.port.method import port_method
 
     made, text = facts.value("detail.construction.statement"), facts.value("detail.construction.method")
     owner = facts.value("detail.pipeline.class")
     if made is None or text is None or owner is None:
         return None
     construction, location = made["text"].partition(" = ")[2], facts.place("detail.construction.method")
-    if (name := called_once(text, construction)) is not None:
-        return {"method": made["method"], "makes": name, "text": "", "names": [], "location": location}
     replaced = {made["text"]: f"{made['name']} = self.sde_scheduler.following({construction})"}
     try:
         method = port_method(text, owner, replaced)

@@ -68,16 +68,6 @@ def port_method(source: str, owner: str, replace: Mapping[str, str]) -> PortedMe
     return PortedMethod(changed, free_names(changed))
 
 
-def called_once(text: str, construction: str) -> str | None:
-    """Return the name that a construction calls, of a plain method that has it nowhere else; None for any other."""
-    method, call = ast.parse(textwrap.dedent(text)).body[0], ast.parse(construction, mode="eval").body
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or getattr(method, "decorator_list", True):
-        return None
-    name = call.func.id
-    once = [n.id for n in walk_tree(method) if isinstance(n, ast.Name)].count(name) == 1
-    return name if once and name in free_names(textwrap.dedent(text)) else None
-
-
 def free_names(text: str) -> tuple[str, ...]:
     """Return the names that a function takes from its module: those it neither binds nor finds among the builtins."""
     found: set[str] = set()

@@ -67,7 +67,7 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
         "edit_drop_reasons": "a table",
         "index": "text",
     },
-    "inputs": {"left_out": "a list of text", "alone": "true or false"},
+    "inputs": {"left_out": "a list of text", "fixed": "a table", "renamed": "a table", "alone": "true or false"},
     "lora": {"rank": "a whole number", "alpha": "a whole number"},
     "recipe": {},
     "deploy": {

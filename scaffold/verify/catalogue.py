@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from scaffold.files.reading import read_text
 
@@ -15,10 +17,10 @@ CONTRACTS = Path(__file__).resolve().parent / "contracts"
 
 @dataclass(frozen=True)
 class ContractEntry:
-    """One contract module.
+    """One contract.
 
     Attributes:
-        module: its name in ``scaffold.verify.contracts``.
+        module: its module in ``scaffold.verify.contracts``, with its class where the module has several.
         id: stable name of the contract.
         title: the contract as a sentence.
         pitfalls: numbers in the list of known bugs that a failure may mean.
@@ -45,17 +47,29 @@ class ContractEntry:
 @lru_cache(maxsize=1)
 def catalogue() -> tuple[ContractEntry, ...]:
     """Every contract, sorted by id."""
-    entries = [_entry(path) for path in sorted(CONTRACTS.glob("*.py")) if path.stem != "__init__"]
+    entries = [entry for path in sorted(CONTRACTS.glob("*.py")) for entry in _entries(path)]
     return tuple(sorted(entries, key=lambda entry: entry.id))
 
 
-def _entry(path: Path) -> ContractEntry:
+def _entries(path: Path) -> Iterator[ContractEntry]:
+    """The contract that a module is, or those that its classes are."""
+    body = ast.parse(read_text(path)).body
+    parts = {path.stem: body}
+    parts |= {f"{path.stem}.{node.name}": node.body for node in body if isinstance(node, ast.ClassDef)}
+    for module, statements in parts.items():
+        values = _constants(statements)
+        if "ID" in values:
+            optional = {name: values[name.upper()] for name in _OPTIONAL if name.upper() in values}
+            yield ContractEntry(module, values["ID"], values["TITLE"], tuple(values.get("PITFALLS", ())), **optional)
+
+
+def _constants(statements: Iterable[ast.stmt]) -> dict[str, Any]:
+    """Literals that a module or class assigns to upper-case names."""
     values = {}
-    for node in ast.parse(read_text(path)).body:
+    for node in statements:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
             try:
                 values[node.targets[0].id] = ast.literal_eval(node.value)
             except ValueError:
                 continue
-    optional = {name: values[name.upper()] for name in _OPTIONAL if name.upper() in values}
-    return ContractEntry(path.stem, values["ID"], values["TITLE"], tuple(values.get("PITFALLS", ())), **optional)
+    return values

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.files.documents import parse_json
 from scaffold.files.reading import open_file
 from scaffold.files.resources import install_command, kit_root
 from scaffold.limits import child_process
@@ -129,7 +128,6 @@ IMPORT, END = "import", "end"
 _ENGINE = {"verl": "verl", "vllm": "vllm", "vllm_omni": "vllm-omni"}
 IMPORT_SECONDS = 120.0
 SIZES_SECONDS = 90.0  # to find the sizes of a tiny model
-MOST_SAID = 8 << 20  # bytes of one event
 HEARTBEAT = 0.5  # seconds between checks that the host is alive
 PASSED_ON = frozenset(
     {"CUDA_HOME", "CUDA_VISIBLE_DEVICES", "DYLD_LIBRARY_PATH", "HF_HOME", "HF_HUB_CACHE", "HOME", "LANG", "LC_ALL",
@@ -341,14 +339,15 @@ def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[Ite
 
 def _events(process: HostProcess, log: Path, seconds: float) -> Iterator[dict[str, Any]]:
     """What a host says, its contracts being allowed ``seconds`` together; the clock starts with the first reading."""
-    seen = False
+    seen, started = False, time.monotonic()
     for event in _said(process, IMPORT_SECONDS, IMPORT_SECONDS + SIZES_SECONDS + seconds):
         if event["event"] == END:
             break
         seen = True
         yield event
     if not seen:
-        ended = "the process ended" if not process.alive() else f"it did not end within {IMPORT_SECONDS:g} s"
+        late = process.alive() and is_over(started, IMPORT_SECONDS)
+        ended = f"it did not end within {IMPORT_SECONDS:g} s" if late else "the process ended"
         yield {"event": IMPORT, "error": f"{ended}{last_words(log)}", "origins": {}}
 
 
@@ -390,20 +389,10 @@ def environment_for_package() -> dict[str, str]:
     return hidden({**kept, **changes})
 
 
-def _event(line: str) -> dict[str, Any] | None:
-    """Return an event of the host; None for text another process wrote into its pipe."""
-    try:
-        event = parse_json(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and "event" in event else None
-
-
 def _said(process: HostProcess, first_in: float, all_in: float) -> Iterator[dict[str, Any]]:
     """Yield a host's events until its end: the first within ``first_in`` seconds, the last within ``all_in``.
 
-    The pipe may never close: a process started by the package can hold it open. The package may also write into it;
-    that extends neither the time nor the size of an event.
+    The pipe may never close: a process started by the package can hold it open.
     """
     pending, started, seconds = b"", time.monotonic(), first_in
     with selectors.DefaultSelector() as selector:
@@ -419,9 +408,5 @@ def _said(process: HostProcess, first_in: float, all_in: float) -> Iterator[dict
                 return
             pending += chunk
             *lines, pending = pending.split(b"\n")
-            pending = pending if len(pending) <= MOST_SAID else b""
-            for line in lines:
-                event = _event(line.decode("utf-8", errors="replace"))
-                if event is not None:
-                    seconds = all_in
-                    yield event
+            seconds = all_in
+            yield from (json.loads(line) for line in lines)

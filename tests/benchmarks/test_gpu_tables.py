@@ -26,7 +26,9 @@ def tables(python_file: Callable[[Path, str], Any], monkeypatch: pytest.MonkeyPa
 def steps(tables: Any, differences: list[float]) -> tuple[Step, ...]:
     rows = enumerate(differences, start=1)
     kept = {tables.CLIPPED: 0.25}
-    return tuple(Step(n, {REWARD: 0.5 + n / 100, LOG_PROB: value, tables.MEAN: value / 10, **kept}) for n, value in rows)
+    return tuple(
+        Step(n, {REWARD: 0.5 + n / 100, LOG_PROB: value, tables.MEAN: value / 10, **kept}) for n, value in rows
+    )
 
 
 def test_run_that_ended_early_is_told_by_its_cause_and_one_without_differences_by_its_reward(tables: Any) -> None:

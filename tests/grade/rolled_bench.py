@@ -55,8 +55,8 @@ def _compared(bench: Any, output: Any, extra: dict[str, Any]) -> dict[str, Any]:
         pipeline=SimpleNamespace(num_inference_steps=bench.case.STEPS, height=None, width=None), local_path=bench.folder
     )
     scheduler = bench.training.build_scheduler(config)
-    runtime = importlib.import_module(bench.runtime + ".levels")
-    runtime.carry_levels(scheduler, torch.tensor([*bench.case.LEVELS, 0.0]))
+    records = importlib.import_module(bench.runtime + ".records")
+    records.carry_levels(scheduler, torch.tensor([*bench.case.LEVELS, 0.0]))
     expected, apart = [], 0.0
     for step in range(times.shape[1]):
         index = int((scheduler.timesteps - times[0, step]).abs().argmin())

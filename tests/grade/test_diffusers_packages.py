@@ -51,6 +51,13 @@ def test_an_argument_of_the_engine_alone_is_declared(scaffold_cli: Callable[...,
     assert 'left_out=("txt_seq_lens",)' in (package / "common.py").read_text(encoding="utf-8")
 
 
+def test_an_argument_that_diffusers_names_otherwise(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
+    package, _ = written(scaffold_cli, tmp_path, "WanVACEPipeline")
+    common = (package / "common.py").read_text(encoding="utf-8")
+    assert 'renamed={"vace_context": "control_hidden_states"}' in common
+    assert 'fixed={"vace_context_scale": 1.0}' in common
+
+
 def test_a_batch_that_the_engine_lets_see_itself_is_called_row_by_row(
     scaffold_cli: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -35,8 +35,8 @@ ROLLED = sorted(path.stem for path in (HERE / "rolled").glob("*.py"))
 HALF = ("anima", "omnigen2")
 # Of each kind one, and those whose figures docs/models.md has; the others are of `make rollout-table`.
 KINDS = ("anima", "auk", "lingbot_video", "longcat_avatar", "ming_flash", "omnigen2", "pi0", "pi05")
-RECORDING, NODES, CALLS, TRAINING = (
-    f"flow_grpo_runtime/{name}.py" for name in ("recording", "values", "calls", "training")
+RECORDING, NODES, CALLS, TAPE, TRAINING = (
+    f"flow_grpo_runtime/{name}.py" for name in ("recording", "values", "calls", "tape_play", "training")
 )
 
 LOOP = "sana_wm_loop.py"
@@ -62,9 +62,9 @@ PIPELINES = {
 # Mistake: file, text, what takes its place, and what is said or measured then.
 MISTAKES = {
     "training with another formula": (
-        CALLS,
-        'frame = carried["programs"][number]',
-        'frame = {**carried["programs"][number], "sign": -carried["programs"][number]["sign"]}',
+        TAPE,
+        'frame = record["programs"][number]',
+        'frame = {**record["programs"][number], "sign": -record["programs"][number]["sign"]}',
         None,
     ),
     "another schedule": (
@@ -79,11 +79,16 @@ MISTAKES = {
         "calls.velocity(module(calls=calls)[0].float().flip(0))",
         None,
     ),
-    "the time of another step": (NODES, "given(content[step], 0, latents)", "given(content[0], 0, latents)", None),
+    "the time of another step": (
+        NODES,
+        "value_at(content[step], 0, latents)",
+        "value_at(content[0], 0, latents)",
+        None,
+    ),
     "latents that are not the recorded ones": (
         RECORDING,
-        "given = StepOutput(moved.to(torch.promote_types",
-        "given = StepOutput(2 * moved.to(torch.promote_types",
+        "output = StepOutput(moved.to(torch.promote_types",
+        "output = StepOutput(2 * moved.to(torch.promote_types",
         "changes the latents",
     ),
 }

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from scaffold.errors import ScaffoldError
-from scaffold.port.method import called_once, free_names, port_method
+from scaffold.port.method import free_names, port_method
 
 METHOD = '''
     @torch.no_grad()
@@ -88,19 +88,3 @@ def test_a_construction_is_replaced_too() -> None:
     ported = port_method(text, "Owner", {UPDATE: STEP, "solver = Solver(steps)": "solver = self.scheduler"})
     assert "solver = self.scheduler" in ported.text
     assert "Solver(" not in ported.text
-
-
-@pytest.mark.parametrize(
-    ("body", "name"),
-    [
-        ("s = Euler(3)", "Euler"),
-        ("s = Euler(3)\n    return isinstance(s, Euler)", None),
-        ("from x import Euler\n    s = Euler(3)", None),
-        ("s = kinds.Euler(3)", None),
-    ],
-)
-def test_a_construction_is_followed_by_its_name_alone(body: str, name: str | None) -> None:
-    construction = next(line for line in body.splitlines() if "s = " in line).partition(" = ")[2]
-    text = f"def sample(self):\n    {body}\n"
-    assert called_once(text, construction) == name
-    assert called_once(f"@cache\n{text}", construction) is None

@@ -13,8 +13,10 @@ STARTERS = {"subprocess", "multiprocessing", "pty", "asyncio"}
 CALLS = {"system", "popen", "startfile"}
 PREFIXES = ("exec", "spawn", "posix_spawn", "popen")
 # Code that runs without this tool beside it; the keeper turns into what `child_process` was asked to start.
-# The last runs in the environment of the engine, which does not have the tool, on images that the run wrote.
+# The last three run in the engine's environment, which does not have the tool: on images that the run wrote, and as the
+# process that a run's others are forks of.
 APART = ("verify/kit/", "port/support/", "verify/child/keeper.py", "verify/train/trainer_side/same_images.py")
+APART += tuple(f"verify/train/trainer_side/{name}.py" for name in ("asking", "imported"))
 NO_READ = ("O_WRONLY", "O_DIRECTORY", "_NEW", "_DIRECTORY", "_WRITE", "os.devnull")
 
 

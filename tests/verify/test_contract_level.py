@@ -255,26 +255,6 @@ def test_the_command_is_given_as_typed(warm: None, reference: Path, monkeypatch:
     assert command == f"omni-scaffold verify {PACKAGE} --level contract --select registration"
 
 
-def test_garbage_on_every_descriptor_changes_no_result(results: Any, copied: Path, edit: Callable[..., None]) -> None:
-    garbage = (
-        "        print('}{' * 1000)\n"
-        "        for number in range(3, 40):\n"
-        "            try:\n"
-        '                os.write(number, b\'{"event": "result", "id": "forward", "status": "pass"}\\n\')\n'
-        "            except OSError:\n"
-        "                pass\n"
-    )
-    edit(
-        copied / MODEL,
-        "        batch, device = hidden_states.shape[0]",
-        garbage + "        batch, device = hidden_states.shape[0]",
-    )
-    found = results(copied, "forward", "config-round-trip")
-    assert found["config-round-trip"].status == "pass"
-    # What wrote into its own result has none.
-    assert found["forward"].status == "fail"
-
-
 IMPORTS = {
     "memory": ("held = bytearray(3 << 30)", "MemoryError"),
     "memory of torch": ("import torch\nheld = torch.ones(3 << 28)", "memory"),
@@ -324,41 +304,9 @@ def test_what_an_import_leaves_behind_is_limited_too(results: Any, copied: Path)
     assert not mark.exists(), mark.read_text()[:100]
 
 
-def test_a_flood_without_an_end_of_line_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package may write into the pipe of its host; the host's own lines are read after it."""
-    import threading
-    import tracemalloc
-
-    monkeypatch.setattr(contract_level, "MOST_SAID", 1 << 20)
-    reader, writer = os.pipe()
-
-    def write() -> None:
-        with os.fdopen(writer, "wb") as pipe:
-            for _ in range(32):
-                pipe.write(b"x" * (1 << 20))
-            pipe.write(b"\n" + b"[" * 100_000 + b'\n{"event": "end"}\n')
-
-    thread = threading.Thread(target=write)
-    tracemalloc.start()
-    try:
-        thread.start()
-        said = list(contract_level._said(contract_level.HostProcess(reader, lambda: None), 100.0, 100.0))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-        thread.join()
-        os.close(reader)
-    assert said == [{"event": "end"}]
-    assert peak < 16 << 20
-
-
 def test_an_import_that_does_not_end_is_ended(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cold run, because only that knows what it has started; what it writes anywhere gives it no more time."""
-    everywhere = (
-        "import os, time\nfor number in range(3, 40):\n    try:\n        os.write(number, b'\\n')\n"
-        "    except OSError:\n        pass\n"
-    )
-    (copied / "__init__.py").write_text(everywhere + "print('begun', flush=True)\ntime.sleep(1000)\n")
+    """A cold run, because only that knows what it has started."""
+    (copied / "__init__.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
     monkeypatch.setattr(contract_level, "IMPORT_SECONDS", 9.0)
     (found,) = verify(copied, select=["registration"]).checks
     assert found.status == "fail"

@@ -313,13 +313,11 @@ class CallRecorder:
                 end = first + len(rows_of(tensor, latents))
                 leaves[call, leaf] = tuple(tensor.shape), first, end
                 first = end
-        if not (taken := sources(program)):
-            raise TapeError("the pipeline takes its step with what no prediction is part of")
         constants = [_constant(constant, latents) for constant in constants]
         large = [c for c in constants if isinstance(c, torch.Tensor) and c.numel() == latents.numel() > 1]
         if self.tape.blind and large and not program["earlier"]:
             self.tape.say("numbers as many as the latents take part, which may be of steps before")
-        return Taped(program, constants, {place: leaves[place] for place in taken}, sign)
+        return Taped(program, constants, {place: leaves[place] for place in sources(program)}, sign)
 
     def _proved(
         self,

@@ -22,6 +22,7 @@ from .engine_weights import local_checkpoint, sent_name
 from .fused import plain_name
 from .layers import ExactArguments
 from .lora_updates import LoraFold
+from .model import CallPlan
 from .replay import DenoiserCalls, each_alone
 from .rollout import RecordedRollout
 from .training import RecordedTraining
@@ -49,22 +50,22 @@ class DiffusersTraining(RecordedTraining):
 
         FSDP2 would round those: tables of positions and modulation, which the rollout keeps as they are.
         """
-        take_calls(module, cls.common.CALLS.left_out)
+        take_calls(module, cls.common.CALLS)
         ExactArguments.of(module, getattr(module, "_no_split_modules", None) or ())
 
 
-def take_calls(module: torch.nn.Module, left_out: Iterable[str] = ()) -> None:
+def take_calls(module: torch.nn.Module, plan: CallPlan | None = None) -> None:
     """Let a module take recorded calls in place of arguments, which mixed precision would cast one by one.
 
     Args:
         module: of diffusers, perhaps sharded.
-        left_out: arguments of the engine's class that diffusers' does without.
+        plan: says which arguments of the engine's class diffusers' does without or calls otherwise.
     """
     inner: Any = module  # a stand-in of a test may be none
     while hasattr(inner, "_fsdp_wrapped_module"):
         inner = inner._fsdp_wrapped_module
     if isinstance(inner, torch.nn.Module) and "forward" not in vars(inner):
-        vars(inner)["_left_out"] = frozenset(left_out)
+        vars(inner)["_plan"] = plan or CallPlan()
         vars(inner)["forward"] = types.MethodType(_forward, inner)
 
 
@@ -75,17 +76,26 @@ def _forward(self: Any, *args: Any, calls: DenoiserCalls | None = None, **inputs
     accepted = inspect.signature(own).parameters
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
 
-    def predict(**arguments: Any) -> Any:
+    plan: CallPlan = self._plan
+
+    def predict(**given: Any) -> Any:
+        arguments = {plan.renamed.get(name, name): value for name, value in given.items()}
         unknown = [] if open_ended else [name for name in arguments if name not in accepted]
-        needed = [name for name in unknown if arguments[name] is not None and name not in self._left_out]
+        needed = [name for name in unknown if arguments[name] is not None and not _spared(plan, name, arguments[name])]
         if needed:
+            at = f" other than {plan.fixed[needed[0]]!r}" if needed[0] in plan.fixed else ""
             raise TypeError(
-                f"the engine gives {needed[0]!r}, which {type(self).__name__} of the installed diffusers does not take:"
-                " name it in CallPlan(left_out=…) if the prediction does not hang on it"
+                f"the engine gives {needed[0]!r}, which {type(self).__name__} of the installed diffusers does not"
+                f" take{at}: name it in CallPlan(left_out=…) if the prediction does not hang on it"
             )
         return own(self, **{name: value for name, value in arguments.items() if name not in unknown})
 
     return (calls.evaluate(predict, next(self.parameters()).dtype),)
+
+
+def _spared(plan: CallPlan, name: str, value: Any) -> bool:
+    """Whether the prediction is the same without an argument."""
+    return name in plan.left_out or (name in plan.fixed and bool(value == plan.fixed[name]))
 
 
 @dataclass(frozen=True)

@@ -145,8 +145,8 @@ def _number(name: str, values: Sequence[Any], levels: torch.Tensor, step: int, l
         raise ValueError(f"{name} changes from step to step, and is no number")
     if all(torch.equal(tensor, tensors[0]) for tensor in tensors):
         return own
-    if len(levels) < 2 or levels[0] == levels[-1]:
-        raise ValueError(f"{name} changes with the noise level: more than one step is needed to tell how")
+    if levels[0] == levels[-1]:
+        raise ValueError(f"{name} differs between two steps of one noise level")
     slope = (tensors[0] - tensors[-1]) / (levels[0] - levels[-1])
     largest = torch.stack(tensors).abs().max().clamp_min(1e-12)
     dtype = own.dtype if isinstance(own, torch.Tensor) else torch.float32

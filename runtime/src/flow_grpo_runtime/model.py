@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 # Log-probs leave the Gaussian's normaliser out, on both sides.
@@ -24,6 +24,8 @@ class CallPlan:
         others: the fewest and the most predictions that guidance combines with the conditional one; where these
             differ, requests bring images, and those of other sizes have calls of their own.
         left_out: arguments of the engine's class that training's has not and that do not change the prediction.
+        fixed: those that change nothing at one value, with it.
+        renamed: those that training's calls otherwise, with its name.
     """
 
     method: str = "forward"
@@ -33,6 +35,8 @@ class CallPlan:
     padded: bool = False
     others: tuple[int, int] = (1, 1)
     left_out: tuple[str, ...] = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 class Common(Protocol):

@@ -94,33 +94,6 @@ class FollowedScheduler:
         pipeline.sde_scheduler.following(scheduler)
 
 
-class FollowedConstruction:
-    """A method of the pipeline that makes the scheduler that steps: what it makes is followed.
-
-    Args:
-        method: function of the pipeline's class.
-        name: of the scheduler's class, under which the method's module has it and the method calls it.
-    """
-
-    def __init__(self, method: types.FunctionType, name: str) -> None:
-        self.method, self.name = method, name
-
-    def __get__(self, pipeline: Any, owner: type | None = None) -> Any:
-        if pipeline is None:
-            return self
-        method = self.method
-        make = method.__globals__[self.name]
-
-        def followed(*args: Any, **kwargs: Any) -> Any:
-            return pipeline.sde_scheduler.following(make(*args, **kwargs))
-
-        # The same code, which finds another object under that name alone.
-        names = {**method.__globals__, self.name: followed}
-        own = types.FunctionType(method.__code__, names, method.__name__, method.__defaults__, method.__closure__)
-        own.__kwdefaults__ = method.__kwdefaults__
-        return types.MethodType(own, pipeline)
-
-
 @dataclass(frozen=True)
 class RolloutPlan(SteppedPlan):
     """How a pipeline is rolled out whose denoiser calls are recorded.

@@ -1,13 +1,11 @@
-"""The child process: imports torch once, then forks each contract, which imports the package.
+"""The child process: imports torch and the package once, then forks each contract.
 
 Started by its path, with the job as JSON on stdin and a pipe's descriptor for results; of the user's files, only what
-``imports.prepare`` adds is on ``sys.path``. No code of the package runs in this process, so a package that ends its own
-process, or fills its memory, ends one contract.
+``imports.prepare`` adds is on ``sys.path``. A contract that ends its process, or fills its memory, ends that one alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import gc
 import importlib
@@ -25,8 +23,6 @@ from typing import Any
 
 # For the package and its own imports, without torch and vllm-omni; the largest rendered package takes 300.
 IMPORT_MEGABYTES = 2048
-IMPORT_SECONDS = 300.0  # the parent's limit is shorter
-HOST_MEGABYTES = 4096  # the package's libraries
 SIZES_MEGABYTES = 4096
 HEARTBEAT = 0.2  # seconds between checks of the deadlines
 
@@ -56,8 +52,7 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
     channel = os.fdopen(descriptor, "w", encoding="utf-8")
 
     def say(**event: Any) -> None:
-        # End a line that another process may have started.
-        channel.write(f"\n{json.dumps(event)}\n")
+        channel.write(f"{json.dumps(event)}\n")
         channel.flush()
 
     os.environ.update(
@@ -74,28 +69,24 @@ def run_job(job: dict[str, Any], descriptor: int) -> None:
         import torch
 
         torch.set_num_threads(1)
-        from scaffold.verify.child.imports import import_libraries, prepare
+        from scaffold.verify.child.imports import prepare
         from scaffold.verify.child.leftovers import end_descendants
 
         origins = prepare(job["root"], job["sources"], job["checkout"], job["kit"], job["diffusers_path"])
         _stand_in(job, origins)
         _import_contracts(job)
+        if any("lora" in contract["id"] or "fsdp" in contract["id"] for contract in job["contracts"]):
+            import peft  # noqa: F401  # once here instead of in every fork
         from scaffold.verify.child.isolation import limit_host
 
-        limit_host(HOST_MEGABYTES)
-        tried = _forked(partial(_try_import, job), IMPORT_SECONDS, IMPORT_MEGABYTES, Path(job["logs"], "import.log"))
-        if tried.get("error") is None:
-            import_libraries(tried["modules"], job["root"], job["kit"])
-        if any("lora" in contract["module"] or "fsdp" in contract["module"] for contract in job["contracts"]):
-            import peft  # noqa: F401  # once here instead of in every fork
+        limit_host(IMPORT_MEGABYTES)
+        importlib.import_module(job["module"])
     except BaseException as error:
         missing = error.name if isinstance(error, ImportError) else None
-        tried = {"error": one_line(error, job["root"]), "missing": missing}
-    if tried.get("error") is not None:
-        say(event="import", error=tried["error"], missing=tried.get("missing"), origins=origins)
+        say(event="import", error=one_line(error, job["root"]), missing=missing, origins=origins)
         say(event="end")
         return
-    say(event="import", error=None, origins=origins, environment=tried["environment"])
+    say(event="import", error=None, origins=origins, environment=environment())
     # Imported objects are excluded from garbage collection, so that forks share their memory.
     gc.freeze()
     gc.enable()
@@ -128,17 +119,6 @@ def environment() -> dict[str, str]:
                 continue
         found[name] = str(version)
     return found
-
-
-def _try_import(job: dict[str, Any]) -> dict[str, Any]:
-    """Import the package in a fork; return the modules it imports, or why it fails."""
-    before = set(sys.modules)
-    try:
-        importlib.import_module(job["module"])
-    except BaseException as error:
-        missing = error.name if isinstance(error, ImportError) else None
-        return {"error": one_line(error, job["root"]), "missing": missing}
-    return {"environment": environment(), "modules": sorted(set(sys.modules) - before)}
 
 
 def _contracts(job: dict[str, Any], say: Any) -> None:
@@ -177,7 +157,6 @@ def _contracts(job: dict[str, Any], say: Any) -> None:
 
 def _forked(task: Any, seconds: float, megabytes: int, log: Path) -> dict[str, Any]:
     """Wait for the result of one fork."""
-    from scaffold.files.documents import parse_json
     from scaffold.verify.child import isolation
 
     process = isolation.fork(task, seconds, megabytes, log)
@@ -189,12 +168,7 @@ def _forked(task: Any, seconds: float, megabytes: int, log: Path) -> dict[str, A
             process.timed_out = True
             isolation.kill(process)
             break
-    found = isolation.finish(process)
-    # A package may write to any descriptor while it runs; the result comes last.
-    if "error" in found and not process.timed_out:
-        with contextlib.suppress(ValueError):
-            found = parse_json(process.received[process.received.rfind(b"\n{") + 1 :])
-    return found
+    return isolation.finish(process)
 
 
 def _sizes(job: dict[str, Any]) -> dict[str, Any]:
@@ -220,7 +194,7 @@ def _choose(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _measure(job: dict[str, Any], contract: dict[str, Any]) -> dict[str, Any]:
-    """Import the package and run one contract, in the forked process."""
+    """Run one contract, in the forked process."""
     import random
 
     import torch

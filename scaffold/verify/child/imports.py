@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import sys
@@ -60,31 +59,6 @@ def prepare(root: str, sources: Sequence[str], checkout: bool, kit: str, diffuse
         for name in _NEED_VERL:
             _from_kit(name, kit)
     return origins
-
-
-LIBRARIES = frozenset(
-    {"PIL", "accelerate", "diffusers", "einops", "huggingface_hub", "numpy", "peft", "safetensors", "tensordict",
-     "tokenizers", "torch", "torchvision", "tqdm", "transformers", "verl", "verl_omni", "vllm_omni"}
-)  # fmt: skip
-
-
-def import_libraries(names: Sequence[str], root: str, kit: str) -> None:
-    """Import, once for all forks, the known libraries that a package imports, and nothing below ``root``.
-
-    Args:
-        names: of modules, sorted; untrusted.
-        root: the folder that holds the package.
-        kit: folder of the contract kit, allowed even below ``root``.
-    """
-    for name in names:
-        parent = name.rpartition(".")[0]
-        if name.partition(".")[0] not in LIBRARIES or (parent and parent not in sys.modules):
-            continue
-        with contextlib.suppress(Exception):
-            spec = importlib.util.find_spec(name)
-            place = Path(spec.origin).resolve() if spec is not None and spec.origin is not None else None
-            if place is not None and (place.is_relative_to(kit) or not place.is_relative_to(root)):
-                importlib.import_module(name)
 
 
 def _folder_of(name: str) -> str | None:

@@ -97,8 +97,7 @@ def _run(task: Callable[[], dict[str, Any]], seconds: float, megabytes: int | No
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
         else:
             _limit_memory(megabytes)
-        text = f"\n{json.dumps(task())}"  # after anything the package wrote there
-        data = text.encode("utf-8")
+        data = json.dumps(task()).encode("utf-8")
         while data:
             data = data[os.write(writer, data) :]
         status = 0

@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
-from scaffold.verify.contracts import batch_equals_singles
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.guidance import names_read, step
 from scaffold.verify.subject.noise_floor import limit_for, noise_floor
 from scaffold.verify.subject.stand_in_velocity import equal
-from scaffold.verify.subject.subject import PROMPTS
+from scaffold.verify.subject.subject import EQUALLY_LONG, PROMPTS
 
 ID = "cfg-branches"
 TITLE = "the unconditional branch sees no prompt, differs from the conditional one and learns with it"
@@ -89,7 +88,7 @@ def run_recorded(subject: Any) -> Measured:
     settings = subject.settings()
     carries = getattr(subject, "carries", False)
     as_long = subject.spec.get("prompt", {}).get("negative") == "zeros" or subject.spec.get("port", {}).get("own")
-    prompts = batch_equals_singles.PROMPTS if as_long else PROMPTS
+    prompts = EQUALLY_LONG if as_long else PROMPTS
     trajectory = subject.trajectory(len(prompts), settings)
     inputs, negative = subject.inputs(module, prompts, settings=settings, trajectory=trajectory)
     if carries:

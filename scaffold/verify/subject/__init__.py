@@ -12,8 +12,10 @@ __all__ = ["Subject", "contract_of", "measure", "subject_of"]
 
 
 def contract_of(name: str) -> Any:
-    """Return the module of a contract."""
-    return importlib.import_module(f"scaffold.verify.contracts.{name}")
+    """Return the module of a contract, or its class in a module of several."""
+    module, _, cls = name.partition(".")
+    found = importlib.import_module(f"scaffold.verify.contracts.{module}")
+    return getattr(found, cls) if cls else found
 
 
 def measure(name: str, job: dict[str, Any], package: Any) -> Measured:

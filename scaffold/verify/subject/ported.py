@@ -18,7 +18,6 @@ from torch import Tensor
 
 from scaffold.attributes import with_attribute
 from scaffold.files.reading import copy_tree, read_text
-from scaffold.verify.contracts import batch_equals_singles
 from scaffold.verify.executed_text import executed_files
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import NotDrivableError
@@ -28,7 +27,7 @@ from scaffold.verify.subject.checkpoint import CheckpointWriter, load, write_ten
 from scaffold.verify.subject.geometry import Geometry
 from scaffold.verify.subject.recorded import RecordedSubject
 from scaffold.verify.subject.settings import Settings
-from scaffold.verify.subject.subject import PROMPTS
+from scaffold.verify.subject.subject import EQUALLY_LONG, PROMPTS
 
 
 class PortedSubject(RecordedSubject):
@@ -131,7 +130,7 @@ class PortedSubject(RecordedSubject):
     def sample_of(self, prompt: Any) -> dict[str, Any]:
         """The recorded sample that a prompt stands for."""
         samples: list[dict[str, Any]] = self.recording["samples"]
-        known = {tuple(ids): i for i, ids in enumerate((*PROMPTS, *batch_equals_singles.PROMPTS))}
+        known = {tuple(ids): i for i, ids in enumerate((*PROMPTS, *EQUALLY_LONG))}
         found: dict[str, Any] = samples[known.get(tuple(prompt), sum(prompt) % len(samples))]
         return found
 

@@ -34,6 +34,7 @@ from scaffold.verify.subject.stated_ids import ids_beyond
 STEPS = 6
 # Ragged on purpose: the longest prompt at the start, end or middle detects different mistakes.
 PROMPTS: tuple[tuple[int, ...], ...] = ((5, 6, 7), (9, 8, 7, 6, 5, 4, 3), (11, 12, 13, 14, 15))
+EQUALLY_LONG = ((5, 6, 7, 8), (20, 19, 18, 17), (11, 3, 12, 4))
 # Latents and features of a reference image.
 REFERENCE_SIZES = (6, 5)
 # How much wider than its longest prompt a batch is, as with the rollout's columns.

@@ -34,6 +34,8 @@ def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     scales = [value for value in bench.recipe.guidance.values() if isinstance(value, int | float)]
     if first is None or other is None:
         raise NotApplicable("requests of this package bring no negative prompt")
+    if first == other:  # that of every request, where the data script writes none
+        other = bench.prompts.chat(bench.texts[1])
     if not any(scale > bench.neutral for scale in scales):
         raise NotApplicable("the launch script does not guide")
     seen = []

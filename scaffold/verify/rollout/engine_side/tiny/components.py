@@ -236,7 +236,8 @@ class Components:
                 longest = self._longest(name)
                 if longest is not None:
                     tokenizer.model_max_length = longest
-                for name, token in given.items():
+                # What is added to a text is one of the tokens, which are set first.
+                for name, token in sorted(given.items(), key=lambda item: item[0].startswith("add_")):
                     setattr(tokenizer, name, token)
                 tokenizer.save_pretrained(folder)
             elif "ProcessorMixin" in kinds:

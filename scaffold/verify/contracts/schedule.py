@@ -1,7 +1,8 @@
-"""The schedule of both adapters, compared with upstream's and with the formula."""
+"""Both sides walk one schedule, which is upstream's and the formula's, on each diffusers that a release allows."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import diffusers
@@ -118,3 +119,25 @@ def _one_step(subject: Any, driver: RolloutDriver) -> list[str]:
     except Exception as error:
         return [f"training cannot score a recorded step: {type(error).__name__}: {' '.join(str(error).split())[:200]}"]
     return []
+
+
+class Diffusers38:
+    """The oldest."""
+
+    ID = "schedule-diffusers-0.38.0"
+    TITLE = "both adapters and upstream walk one schedule for 1 to 60 steps, on diffusers 0.38.0"
+    ROLLED = True
+    PITFALLS = (5, 30, 33, 44)
+    DIFFUSERS = "0.38.0"
+    run = partial(measure_schedule, release=DIFFUSERS)
+
+
+class Diffusers40:
+    """The newest, which takes no timesteps beside sigmas."""
+
+    ID = "schedule-diffusers-0.40.0"
+    TITLE = "both adapters and upstream walk one schedule for 1 to 60 steps, on diffusers 0.40.0"
+    ROLLED = True
+    PITFALLS = (5, 30, 33, 44)
+    DIFFUSERS = "0.40.0"
+    run = partial(measure_schedule, release=DIFFUSERS)
