@@ -28,7 +28,7 @@ from scaffold.grade.proof import name_of
 from scaffold.inspect import inspect_pipeline
 from scaffold.inspect.table import registered_classes
 from scaffold.upstream import locate
-from scaffold.verify.request import Level
+from scaffold.verify.result import Level
 from scaffold.verify.rollout.forking import forking
 from scaffold.verify.run import verify
 from scaffold.verify.train.level import TrainRequest
