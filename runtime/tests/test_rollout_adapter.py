@@ -173,6 +173,28 @@ def test_validation_and_warm_up_record_nothing() -> None:
         assert made.output.shape == (1, 2, 4)
 
 
+class Drawing(Pipeline):
+    """Draws with torch's own generator, as an autoencoder does that samples what it makes of a reference."""
+
+    def forward(self, req: Any) -> Any:
+        made = super().forward(req)
+        made.output["payload"]["image"] = made.output["payload"]["image"] + torch.randn(1, 2, 4)
+        return made
+
+
+def test_what_a_pipeline_draws_besides_follows_the_seed_and_leaves_other_numbers_alone() -> None:
+    rollout = adapter(base=Drawing)
+    torch.manual_seed(5)
+    undisturbed = torch.randn(3)
+    torch.manual_seed(5)
+    first, second, other = (rollout(request(seed=seed)).output for seed in (11, 11, 12))
+    assert torch.equal(torch.randn(3), undisturbed)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+    unseeded = [rollout(request()).output for _ in range(2)]
+    assert not torch.equal(*unseeded)
+
+
 def test_a_request_that_does_not_say_its_steps_is_refused() -> None:
     with pytest.raises(ValueError, match="a rollout request needs num_inference_steps"):
         adapter()(request(steps=None))
