@@ -245,12 +245,12 @@ def last_is_cut(run: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (no_tracker, "is missing, and global_step_6 is whole: write 6 into it"),
-        (empty_tracker, "names no step: write 6 into it, which is whole"),
+        (no_tracker, "is missing, and global_step_6 is complete: write 6 into it"),
+        (empty_tracker, "names no step: write 6 into it, which is complete"),
         (gone, "names step 30, and .*global_step_30 is gone: write 6 into it"),
         (other_version, "was saved under fsdp, and this training is under fsdp2: set actor.strategy=fsdp"),
         (other_number, "was saved by 1 processes, and this training has 2"),
-        (last_is_cut, "global_step_9 was not saved whole: actor/optim_world_size_2_rank_1.pt is missing or cut short"),
+        (last_is_cut, "global_step_9 is incomplete: actor/optim_world_size_2_rank_1.pt is missing or cut short"),
     ],
 )
 def test_a_save_that_training_cannot_go_on_from_is_one_line(
@@ -273,11 +273,11 @@ def test_a_save_that_was_ended_is_passed_over_with_a_word(config: Config, tmp_pa
     (run / before_start.TRACKER).write_text("3")
     say: list[str] = []
     assert list(before_start.resume_faults(config, say)) == []
-    assert say == ["global_step_6 was not saved whole", f"training goes on from {run / 'global_step_3'}"]
+    assert say == ["global_step_6 is incomplete", f"training goes on from {run / 'global_step_3'}"]
     put(config, "trainer.resume_mode", "resume_path")
     put(config, "trainer.resume_from_path", str(run / "global_step_6"))
     (line,) = before_start.resume_faults(config, say)
-    assert "was not saved whole" in line
+    assert "is incomplete" in line
 
 
 def test_a_first_save_that_was_ended_is_told(config: Config, tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_a_step_that_was_not_saved_whole_is_told(release: Release, tmp_path: Pat
     with pytest.raises(ValueError, match=r"rank_1.pt cannot be read"):
         TrainedWeights(str(run))
     shard.unlink()
-    with pytest.raises(FileNotFoundError, match=r"rank_1.pt is missing: the checkpoint was not saved whole"):
+    with pytest.raises(FileNotFoundError, match=r"rank_1.pt is missing: the checkpoint is incomplete"):
         TrainedWeights(str(run / "global_step_3"))
     (run / "latest_checkpointed_iteration.txt").write_text("")
     with pytest.raises(FileNotFoundError, match="names no step"):

@@ -30,7 +30,7 @@ from flow_grpo_runtime.rollout import (
     RecordedRollout,
     RolloutPlan,
 )
-from flow_grpo_runtime.stepped import SteppedRollout
+from flow_grpo_runtime.stepped import SteppedRollout, returned
 
 LEVELS = [1.0, 0.7, 0.3, 0.0]
 
@@ -171,6 +171,28 @@ def test_validation_and_warm_up_record_nothing() -> None:
         assert COLUMN not in made.custom_output
         assert made.custom_output["all_latents"] is None
         assert made.output.shape == (1, 2, 4)
+
+
+class Drawing(Pipeline):
+    """Draws with torch's own generator, as an autoencoder does that samples what it makes of a reference."""
+
+    def forward(self, req: Any) -> Any:
+        made = super().forward(req)
+        made.output["payload"]["image"] = made.output["payload"]["image"] + torch.randn(1, 2, 4)
+        return made
+
+
+def test_what_a_pipeline_draws_besides_follows_the_seed_and_leaves_other_numbers_alone() -> None:
+    rollout = adapter(base=Drawing)
+    torch.manual_seed(5)
+    undisturbed = torch.randn(3)
+    torch.manual_seed(5)
+    first, second, other = (rollout(request(seed=seed)).output for seed in (11, 11, 12))
+    assert torch.equal(torch.randn(3), undisturbed)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+    unseeded = [rollout(request()).output for _ in range(2)]
+    assert not torch.equal(*unseeded)
 
 
 def test_a_request_that_does_not_say_its_steps_is_refused() -> None:
@@ -336,6 +358,13 @@ def test_a_checkpoint_of_one_file_is_found_in_its_folder(checkpoint: Any, tmp_pa
 def test_media_are_found_under_any_name(output: Any, key: str) -> None:
     rollout = type("Rollout", (SteppedRollout,), {"rollout_plan": PLAN})()
     assert rollout._media(output)[:2] == (key, 1)
+
+
+def test_a_video_beside_an_empty_output_is_the_result() -> None:
+    beside = SimpleNamespace(video=SimpleNamespace(tensor=1))
+    assert returned(SimpleNamespace(output=None, media=beside)) == {"video": 1}
+    assert returned(SimpleNamespace(output=2, media=beside)) == 2
+    assert returned(SimpleNamespace(output=None)) is None
 
 
 def test_results_go_into_the_envelope_and_come_out_of_it() -> None:

@@ -76,6 +76,9 @@ def digest_of_code(source: UpstreamSource, modules: Iterable[str], ported: Itera
 def not_run(request: SpecRequest) -> str:
     """Return why a package with nothing left to write is not complete."""
     version = request.report.upstream.version or request.report.upstream.label
+    hindrance = hindrances().get(version, {}).get(_key(request))
+    if hindrance is not None:
+        return f"nothing is left to write, and level `rollout` does not pass: {hindrance.reason} ({hindrance.at})"
     of_default = request.profile.name == default_profile().name
     others = [other for other, keys in proofs().items() if of_default and _key(request) in keys and other != version]
     return (
@@ -83,6 +86,27 @@ def not_run(request: SpecRequest) -> str:
         f"{version} and verl-omni {request.profile.name}"
         + (f"; with vllm-omni {' and '.join(others)} it is complete" if others else "")
     )
+
+
+@dataclass(frozen=True)
+class Hindrance:
+    """What keeps a pipeline, of whose package nothing is left to write, from passing level ``rollout``.
+
+    Attributes:
+        reason: what a run came to, or what stands in the source.
+        at: file and line of vllm-omni that show it.
+    """
+
+    reason: str
+    at: str
+
+
+def hindrances() -> dict[str, dict[str, Hindrance]]:
+    """Hindrances by version of vllm-omni and registry key."""
+    return {
+        version: {pipeline: Hindrance(**values) for pipeline, values in found.items()}
+        for version, found in _table("hindered.toml").items()
+    }
 
 
 def batches_of(request: SpecRequest) -> dict[str, str]:

@@ -13,7 +13,7 @@ from scaffold.grade import COMPLETE, PARTIAL, UNPROVEN, grade_of, specify
 from scaffold.grade.decide import specify_ported
 from scaffold.grade.models_page import row
 from scaffold.grade.needs import _asks_by_name, _handed
-from scaffold.grade.proof import agreements, digest_of_code
+from scaffold.grade.proof import agreements, digest_of_code, hindrances, proofs
 from scaffold.inspect import inspect_pipeline
 from scaffold.new import render_package
 from scaffold.render import derive_names
@@ -138,6 +138,16 @@ def test_an_unproven_package_says_what_it_waits_for() -> None:
     assert "**This integration is unproven.**" in text
     assert "nothing here can be trained" in text
     assert "nothing here can be trained" not in readme("MingImagePipeline")
+
+
+@pytest.mark.parametrize("key", hindrances()[VERSION])
+def test_what_keeps_a_pipeline_from_its_proof_is_told_with_its_place(key: str) -> None:
+    found = hindrances()[VERSION][key]
+    assert key not in proofs()[VERSION]
+    reason = spec_of(key).value("grade.reason")
+    assert reason == f"nothing is left to write, and level `rollout` does not pass: {found.reason} ({found.at})"
+    file, _, line = found.at.partition(":")
+    assert locate(VERSION).read(file).splitlines()[int(line) - 1].strip()
 
 
 def test_a_limit_that_a_release_does_not_have_is_left_to_a_person() -> None:

@@ -388,7 +388,7 @@ def _written(steps: Sequence[Taped], levels: torch.Tensor | None) -> dict[str, A
     """Tapes as they are carried: a program once, equal tensors once."""
     programs: list[Any] = []
     tapes = []
-    held: list[torch.Tensor] = []
+    distinct: list[torch.Tensor] = []
     for taped in steps:
         frame = {"program": taped.program, "leaves": list(taped.leaves.items()), "sign": taped.sign}
         frame |= {"front": True} if taped.front else {}
@@ -397,8 +397,8 @@ def _written(steps: Sequence[Taped], levels: torch.Tensor | None) -> dict[str, A
         constants = []
         for value in taped.constants:
             if isinstance(value, torch.Tensor):
-                again = next((other for other in held if equal(other, value)), None)
-                held += [value] if again is None else []
+                again = next((other for other in distinct if equal(other, value)), None)
+                distinct += [value] if again is None else []
                 value = value if again is None else again
             constants.append(value)
         tapes.append((programs.index(frame), constants))

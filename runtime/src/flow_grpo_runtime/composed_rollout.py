@@ -15,6 +15,7 @@ from .encoded import PromptRecorder
 from .engine_queue import lock_queue
 from .engine_views import EngineViews
 from .joint_forward import JointForward
+from .lockstep import seeded
 from .lora_updates import SENT, LoraFold, base_place, placeholder_adapter
 from .prompt_form import PromptForm, ensure_text
 from .references import ReferencePlan, ReferenceRecorder
@@ -155,7 +156,8 @@ class ComposedRollout(SteppedRollout):
         self.begin_inputs(req, steps["noise_level"] > 0.0)
         params.num_inference_steps = max(1, steps["num_inference_steps"] + plan.more_steps)
         try:
-            output = self.generate(req)
+            with seeded(params.seed):
+                output = self.generate(req)
         finally:
             params.num_inference_steps = steps["num_inference_steps"]
         trajectory = self.sde_scheduler.end()

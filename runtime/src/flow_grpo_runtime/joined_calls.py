@@ -55,8 +55,8 @@ class JoinedCalls:
         def call(*args: Any, **kwargs: Any) -> Any:
             kind = next((p.device.type for p in self._denoiser.parameters()), "cpu")
             cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-            given = by_name(self._signature, self._denoiser, args, kwargs)
-            return self.lockstep.ask(_Asked({name: self._tabled(value) for name, value in given.items()}, cast))
+            arguments = by_name(self._signature, self._denoiser, args, kwargs)
+            return self.lockstep.ask(_Asked({name: self._tabled(value) for name, value in arguments.items()}, cast))
 
         vars(view)[self._method] = call
         return view
@@ -81,12 +81,12 @@ class JoinedCalls:
         return a.autocast == b.autocast and agree(a.arguments, b.arguments, varying=False)
 
     def _call(self, asked: Sequence[_Asked]) -> list[Any]:
-        given = joined([call.arguments for call in asked])
-        given = {name: self._tables[v.name] if isinstance(v, Table) else v for name, v in given.items()}
+        arguments = joined([call.arguments for call in asked])
+        arguments = {n: self._tables[v.name] if isinstance(v, Table) else v for n, v in arguments.items()}
         cast, kind = asked[0].autocast, next((p.device.type for p in self._denoiser.parameters()), "cpu")
         with torch.autocast(kind, cast, enabled=cast is not None):
             call = self._denoiser if self._method == "forward" else getattr(self._denoiser, self._method)
-            output = call(**given)
+            output = call(**arguments)
         return [_row(output, place, len(asked)) for place in range(len(asked))]
 
 

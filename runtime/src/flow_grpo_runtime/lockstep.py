@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
+_OTHERS = 0x1B873593  # makes a seed of a request's that none of its generators has
+
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
@@ -119,6 +121,22 @@ def _random_numbers_kept() -> Iterator[None]:
         torch.set_rng_state(states[0])
         if card is not None:
             card.set_rng_state(states[1])
+
+
+@contextlib.contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Within the block torch's own random numbers follow ``seed``; afterwards they go on as without it.
+
+    A pipeline draws more than noise: a sample of what its autoencoder makes of a reference image, say. Without a seed
+    nothing is touched.
+    """
+    if seed is None:
+        yield
+        return
+    with _random_numbers_kept():
+        # Another one than the generators of the latents and of the steps have, which would draw the same numbers.
+        torch.manual_seed(seed ^ _OTHERS)
+        yield
 
 
 def _card() -> Any:

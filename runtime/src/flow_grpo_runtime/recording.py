@@ -126,13 +126,13 @@ class FollowingScheduler(RecordingScheduler):
         asked, self._asked = self._asked, None
         if asked is None:
             if self._window is not None and self._sigmas:
-                self._require_whole(self._window)
+                self._require_window(self._window)
             return self.end()
         if asked["num_inference_steps"] > 1 and not warm_up:
             raise RuntimeError(f"{self.pipeline} took no step with {type(self).__name__}")
         return None, None, None
 
-    def _require_whole(self, window: tuple[int, int]) -> None:
+    def _require_window(self, window: tuple[int, int]) -> None:
         """The trajectory ends without noise, and all of the window lies in it."""
         if self.levels[-1] > self.NEAR_FIRST:
             raise RuntimeError(

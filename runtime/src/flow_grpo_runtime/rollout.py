@@ -18,6 +18,7 @@ from .engine_config import weights_file
 from .engine_queue import lock_queue
 from .engine_weights import fill_denoiser, fold_by_name, has_engine_linear, mapped_checkpoint, sent_name
 from .joined_calls import JoinedCalls, pipeline_view
+from .lockstep import seeded
 from .lora_updates import LoraFold, add_spare_linear, base_place, placeholder_adapter
 from .passes import Passes
 from .prompts import ensure_prompt_text
@@ -228,7 +229,8 @@ class RecordedRollout(SteppedRollout):
             **self._steps(params, extra_args, req.prompts[0] if req.prompts else None),
         )
         try:
-            with plan.loop.replaced(scheduler) if isinstance(plan.loop, LoopOfFile) else contextlib.nullcontext():
+            replaced = plan.loop.replaced(scheduler) if isinstance(plan.loop, LoopOfFile) else contextlib.nullcontext()
+            with replaced, seeded(params.seed):
                 output = plan.loop(self, req) if callable(plan.loop) else super().forward(req)  # type: ignore[misc]
         except BaseException:
             scheduler.calls.close()

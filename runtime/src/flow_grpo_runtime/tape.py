@@ -404,17 +404,17 @@ class Tape(TorchFunctionMode):
         return ()
 
     def _note_earlier(self, tensor: torch.Tensor) -> None:
-        held = weakref.ref(tensor)
-        self._earlier[id(tensor)] = held
+        reference = weakref.ref(tensor)
+        self._earlier[id(tensor)] = reference
         if tensor.numel() and not tensor.is_meta:
-            self._earlier_places[place_of(tensor)] = held
+            self._earlier_places[place_of(tensor)] = reference
 
     def _is_earlier(self, tensor: torch.Tensor) -> bool:
-        held = self._earlier.get(id(tensor))
-        if held is not None and held() is tensor:
+        reference = self._earlier.get(id(tensor))
+        if reference is not None and reference() is tensor:
             return True
-        held = self._earlier_places.get(place_of(tensor)) if tensor.numel() and not tensor.is_meta else None
-        return held is not None and held() is not None
+        reference = self._earlier_places.get(place_of(tensor)) if tensor.numel() and not tensor.is_meta else None
+        return reference is not None and reference() is not None
 
     def _constant(self, value: Any, *, earlier: bool = False) -> tuple[Any, ...]:
         self._constants.append(value)

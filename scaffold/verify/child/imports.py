@@ -22,7 +22,8 @@ def prepare(root: str, sources: Sequence[str], checkout: bool, kit: str, diffuse
 
     Args:
         root: of the package's tree.
-        sources: folders from which the package is imported, and its runtime where that is a distribution.
+        sources: the folder from which the package is imported, and that of its runtime where that is a distribution:
+            it comes last, for other libraries may be installed beside it, and this Python has its own.
         checkout: whether that is a checkout of verl-omni.
         kit: folder of the contract kit.
         diffusers: folder with another release of diffusers, put first; None for the installed one.
@@ -35,7 +36,8 @@ def prepare(root: str, sources: Sequence[str], checkout: bool, kit: str, diffuse
     installed = None if checkout else _folder_of("verl_omni")
     folders = [root] if checkout else [root, *([str(Path(installed).parent)] if installed else [])]
     real = checkout or installed is not None
-    sys.path[1:1] = [folder for folder in sources if folder != root]
+    sys.path[1:1] = [folder for folder in sources[:1] if folder != root]
+    sys.path += sources[1:]
     sys.path.append(kit)
     origins = {"verl_omni": "real" if real else "kit"}
     for name in ("verl", "vllm_omni"):

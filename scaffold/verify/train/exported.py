@@ -10,7 +10,7 @@ from scaffold.limits import child_process
 from scaffold.verify.child.contained import run_contained
 from scaffold.verify.export import can_export, export
 from scaffold.verify.package import Package
-from scaffold.verify.train.record import RunRecord
+from scaffold.verify.train.record import ROLLOUTS, RunRecord
 from scaffold.verify.train.run import RunPlan
 
 COMPARE = Path(__file__).resolve().parent / "trainer_side" / "same_images.py"
@@ -41,10 +41,14 @@ class Exported:
 
 
 def images(package: Package, folder: Path) -> dict[str, str]:
-    """Overrides with which a run keeps the images of its validations; none where the package makes films or sound."""
+    """Overrides with which a run keeps the images of rollouts and validations; none for films and sound."""
     if package.spec.get("media", {}).get("kind", "image") != "image":
         return {}
-    return {"trainer.validation_data_dir": str(folder / VALIDATIONS)}
+    (folder / ROLLOUTS).mkdir(exist_ok=True)
+    return {
+        "trainer.validation_data_dir": str(folder / VALIDATIONS),
+        "trainer.rollout_data_dir": str(folder / ROLLOUTS),
+    }
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ NO_SAVES = {
     "trainer.save_freq": "-1",
     "trainer.val_before_train": "False",
     "trainer.validation_data_dir": "null",
+    "trainer.rollout_data_dir": "null",
 }
 
 

@@ -14,6 +14,7 @@ from scaffold.files.reading import read_lines
 
 LOG_PROB = "rollout_corr/logprob_abs_diff_max"
 REWARD = "critic/rewards/mean"
+ROLLOUTS = "rollouts"  # below a run's folder: the trainer's rollout_data_dir
 # What the numbers and tables of a line that no trainer wrote end in; one without an end is an arithmetic error.
 NO_ENTRY = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
 # Lines that a failed engine call leaves while the trainer goes on.
@@ -97,6 +98,7 @@ class RunRecord:
         seconds: wall time.
         sleeps: of the engine, in the order of each process.
         log: file with all that was printed, kept where something went wrong.
+        samples: of each step in the trainer's ``rollout_data_dir``; None where the run keeps none.
     """
 
     problem: str | None
@@ -106,6 +108,7 @@ class RunRecord:
     seconds: float
     log: Path | None = None
     sleeps: tuple[Sleep, ...] = ()
+    samples: Mapping[int, int] | None = None
 
     def series(self, name: str) -> list[float]:
         """A metric by step."""
@@ -155,7 +158,21 @@ def read_record(folder: Path, log: Path, problem: str | None, seconds: float) ->
         of_batch = () if batch is None else (batch.rewards, batch.windows, batch.closest, batch.prompts)
         steps.append(Step(number, data, *of_batch))
     errors = tuple(dict.fromkeys(line.strip()[:400] for line in _lines(log) if any(text in line for text in ERRORS)))
-    return RunRecord(problem, tuple(steps), tuple(pushes), errors, seconds, log, tuple(sleeps))
+    kept = folder / ROLLOUTS
+    samples = {int(path.stem): _samples(path) for path in kept.glob("[0-9]*.jsonl")} if kept.is_dir() else None
+    return RunRecord(problem, tuple(steps), tuple(pushes), errors, seconds, log, tuple(sleeps), samples)
+
+
+def _samples(path: Path) -> int:
+    """Lines of the trainer's table of one step whose image is there and that have a finite score."""
+    found = 0
+    for line in _lines(path):
+        try:
+            entry = parse_json(line)
+            found += math.isfinite(float(entry["score"])) and Path(entry["output"]).stat().st_size > 0
+        except (*NO_ENTRY, OSError):
+            continue
+    return found
 
 
 def _events(path: Path) -> Iterator[_Batch | Push | Sleep]:

@@ -58,9 +58,16 @@ def build_workshop(folder: Path, checkout: Path, packages: list[Package]) -> Pat
 
 
 def workshop_sources(folder: Path, packages: list[Package]) -> list[Path]:
-    """Folders of the workshop, and of the installed runtime, from which packages outside of ``verl_omni`` come."""
-    own = [folder / package.layout.packages for package in packages if package.layout.external]
-    return [*dict.fromkeys(own), *([] if all(p.carries_runtime for p in packages) else [installed_runtime().parent])]
+    """Folders of the workshop from which packages outside of ``verl_omni`` come, and an installed runtime.
+
+    The runtime is copied there: what is installed beside it would hide libraries of the run's own environment.
+    """
+    found = [folder / package.layout.packages for package in packages if package.layout.external]
+    if not all(package.carries_runtime for package in packages):
+        installed, beside = installed_runtime(), folder / "runtime"
+        copy_tree(installed, beside / installed.name, inside=installed.parent, skip=SKIPPED)
+        found.append(beside)
+    return list(dict.fromkeys(found))
 
 
 def smoke_script(folder: Path, package: Package, model: str) -> Path:

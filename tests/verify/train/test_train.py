@@ -57,6 +57,7 @@ def test_reference_trains_three_steps(reference: Path) -> None:
         "train-noise",
         "train-push",
         "train-ratio",
+        "train-rollout-data",
         "train-validation",
         "train-worker-errors",
     }

@@ -42,7 +42,7 @@ def record(steps: int = STEPS, **metrics: float) -> RunRecord:
     taken = [step(number, **metrics) for number in range(1, steps + 1)]
     taken[-1] = replace(taken[-1], metrics={**taken[-1].metrics, "val-core/brightness/reward/mean@1": 0.5})
     pushes = tuple(Push(replica, 0, 14, None) for _ in range(steps + 1) for replica in "01")
-    return RunRecord(None, tuple(taken), pushes, (), 300.0)
+    return RunRecord(None, tuple(taken), pushes, (), 300.0, samples={taking.number: 8 for taking in taken})
 
 
 def right(variant: Variant = VARIANTS[0]) -> Training:
@@ -141,6 +141,10 @@ WRONG: dict[str, tuple[Callable[[Training], Training], set[str]]] = {
     "a falling reward": (lambda t: replace(t, run=record(gain=-0.002)), {"train-reward"}),
     "a reward that rises without learning": (lambda t: replace(t, control=record()), {"train-reward"}),
     "an eighth of the reference": (lambda t: replace(t, gain=0.2), {"train-reward"}),
+    "images of one step are not kept": (
+        lambda t: with_run(t, samples={1: 8} | dict.fromkeys(range(3, STEPS + 1), 8)),
+        {"train-rollout-data"},
+    ),
     "no validation": (lambda t: with_run(t, steps=tuple(map(step, range(1, STEPS + 1)))), {"train-validation"}),
 }
 

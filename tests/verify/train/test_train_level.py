@@ -109,7 +109,12 @@ def test_a_project_is_laid_beside_a_checkout_that_does_not_know_it(
     assert (workshop / "verl_omni/pipelines/__init__.py").read_bytes() == before
     assert (workshop / "src" / package.name / "scaffold.toml").is_file()
     assert smoke_script(workshop, package, "bagel") == workshop / "tests/smoke/run_flowgrpo_bagel.sh"
-    assert workshop_sources(workshop, [package]) == [workshop / "src", installed_runtime().parent]
+    # What is installed beside the runtime stays out of the run.
+    assert workshop_sources(workshop, [package]) == [workshop / "src", workshop / "runtime"]
+    assert [place.name for place in (workshop / "runtime").iterdir()] == ["flow_grpo_runtime"]
+    assert (workshop / "runtime/flow_grpo_runtime/tape.py").read_bytes() == (
+        installed_runtime() / "tape.py"
+    ).read_bytes()
 
 
 def test_package_without_a_smoke_script_is_refused(tmp_path: Path, reference: Path) -> None:

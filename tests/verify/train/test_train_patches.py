@@ -176,6 +176,30 @@ def test_sizes_that_a_source_writes_out_are_those_of_the_checkpoint(tmp_path: Pa
     assert started(tmp_path, code, MODEL_PATH=str(tmp_path)) == {"dim": 3840}
 
 
+def test_a_tiny_tokenizer_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers" / "__init__.py").write_text(
+        "from .tokenization_utils_base import PreTrainedTokenizerBase\n\n\n"
+        "class PreTrainedTokenizerFast(PreTrainedTokenizerBase):\n    pass\n\n\n"
+        "class CLIPTokenizer(PreTrainedTokenizerBase):\n    pass\n"
+    )
+    (tmp_path / "transformers" / "tokenization_utils_base.py").write_text(
+        "class PreTrainedTokenizerBase:\n    @classmethod\n"
+        "    def from_pretrained(cls, path, subfolder=None):\n        return cls.__name__\n"
+    )
+    for folder, saved in (("plain", "TokenizersBackend"), ("released", "CLIPTokenizer")):
+        (tmp_path / "tiny" / folder).mkdir(parents=True)
+        (tmp_path / "tiny" / folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": saved}))
+    code = "from transformers import CLIPTokenizer\n"
+    code += f"asked = [CLIPTokenizer.from_pretrained({str(tmp_path / 'tiny')!r}, subfolder=name)"
+    code += " for name in ('plain', 'released', 'none')]\nprint(json.dumps({'classes': asked}))"
+    released = ["CLIPTokenizer"] * 2
+    given = {"OMNI_SCAFFOLD_TRAIN": "patches", "MODEL_PATH": str(tmp_path / "tiny")}
+    assert started(tmp_path, code, **given) == {"classes": ["PreTrainedTokenizerFast", *released]}
+    given["MODEL_PATH"] = str(tmp_path / "elsewhere")
+    assert started(tmp_path, code, **given) == {"classes": ["CLIPTokenizer", *released]}
+
+
 @pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="triton is installed")
 def test_kernels_are_withheld_before_a_model_is_imported(tmp_path: Path) -> None:
     model = tmp_path / "vllm_omni" / "diffusion" / "models" / "foo"

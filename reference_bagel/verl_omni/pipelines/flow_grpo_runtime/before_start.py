@@ -353,17 +353,17 @@ def resume_faults(config: Any, say: list[str]) -> Iterator[str]:
     steps = sorted(_steps(place))
     complete = [step for step in steps if not list(lacking(os.path.join(place, f"{STEP}{step}")))]
     help = (
-        f"write {complete[-1]} into it, which is whole"
+        f"write {complete[-1]} into it, which is complete"
         if complete
-        else f"no step is whole: remove {place} to start anew"
+        else f"no step is complete: remove {place} to start anew"
     )
     tracker = os.path.join(place, TRACKER)
     if not os.path.isfile(tracker):
         if complete:
             last = complete[-1]
-            yield f"{tracker} is missing, and {STEP}{last} is whole: write {last} into it to go on from there"
+            yield f"{tracker} is missing, and {STEP}{last} is complete: write {last} into it to go on from there"
         elif steps:
-            say.append(f"{STEP}{steps[-1]} in {place} was not saved whole, and no other step was: training begins anew")
+            say.append(f"{STEP}{steps[-1]} in {place} is incomplete, and no other step is saved: training begins anew")
         return
     with open(tracker, encoding="ascii", errors="replace") as file:
         named = file.read().strip()
@@ -380,12 +380,12 @@ def resume_faults(config: Any, say: list[str]) -> Iterator[str]:
         return
     later = [step for step in steps if step > int(named)]
     if later:
-        say.append(f"{STEP}{later[-1]} was not saved whole")
+        say.append(f"{STEP}{later[-1]} is incomplete")
     say.append(f"training goes on from {folder}")
 
 
 def lacking(folder: str) -> Iterator[str]:
-    """What a saved step lacks: nothing, where it is whole."""
+    """What a saved step lacks: nothing, where it is complete."""
     actor = os.path.join(folder, "actor")
     try:
         with open(os.path.join(actor, "fsdp_config.json"), encoding="utf-8") as file:
@@ -408,7 +408,7 @@ def lacking(folder: str) -> Iterator[str]:
 def _unfit(folder: str, config: Any) -> Iterator[str]:
     missing = list(lacking(folder))
     if missing:
-        yield f"{folder} was not saved whole: {missing[0]} is missing or cut short"
+        yield f"{folder} is incomplete: {missing[0]} is missing or cut short"
         return
     with open(os.path.join(folder, "actor", "fsdp_config.json"), encoding="utf-8") as file:
         saved = json.load(file)

@@ -133,7 +133,7 @@ def read_object(path: str) -> dict[str, Any]:
         ValueError: it holds something else.
     """
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path} is missing: the checkpoint was not saved whole")
+        raise FileNotFoundError(f"{path} is missing: the checkpoint is incomplete")
     with open(path, encoding="utf-8") as file:
         content = json.load(file)
     if not isinstance(content, dict):
@@ -144,7 +144,7 @@ def read_object(path: str) -> dict[str, Any]:
 def _loaded(path: str) -> dict[str, Any]:
     importlib.import_module("torch.distributed.tensor")  # says which of its classes may be loaded
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path} is missing: the checkpoint was not saved whole")
+        raise FileNotFoundError(f"{path} is missing: the checkpoint is incomplete")
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
     except Exception as error:

@@ -38,7 +38,6 @@ LEVELS = 4  # of an autoencoder of images: 8 pixels a side become one latent
 BASE = 8  # channels of its widest level
 TOKENIZER, PREPARES = "tokenizer.json", "preprocessor_config.json"
 SECTIONS = "mrope_section"  # transformers' name for the parts of a head that each axis turns
-ADDED = 128  # tokens that a released class of tokenizer adds to those of its file, T5's a hundred
 _AUTO_MODEL = "_BaseAutoModelClass"
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "dim")  # names that libraries give an encoder's width
 # Class that has the loading method, and the file that shows that a component is there.
@@ -493,7 +492,7 @@ def _tokens(values: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             found[name] = _tokens(value, tokenizer)
         elif name == "vocab_size":
-            found[name] = len(tokenizer) + ADDED
+            found[name] = len(tokenizer)
         elif name.endswith("token_id") and isinstance(value, int) and value >= len(tokenizer):
             named = name.removesuffix("_token_id")
             texts = (f"<|{named}|>", f"<|{named}_pad|>", f"<{named}>")
