@@ -30,7 +30,7 @@ from flow_grpo_runtime.rollout import (
     RecordedRollout,
     RolloutPlan,
 )
-from flow_grpo_runtime.stepped import SteppedRollout
+from flow_grpo_runtime.stepped import SteppedRollout, returned
 
 LEVELS = [1.0, 0.7, 0.3, 0.0]
 
@@ -358,6 +358,13 @@ def test_a_checkpoint_of_one_file_is_found_in_its_folder(checkpoint: Any, tmp_pa
 def test_media_are_found_under_any_name(output: Any, key: str) -> None:
     rollout = type("Rollout", (SteppedRollout,), {"rollout_plan": PLAN})()
     assert rollout._media(output)[:2] == (key, 1)
+
+
+def test_a_video_beside_an_empty_output_is_the_result() -> None:
+    beside = SimpleNamespace(video=SimpleNamespace(tensor=1))
+    assert returned(SimpleNamespace(output=None, media=beside)) == {"video": 1}
+    assert returned(SimpleNamespace(output=2, media=beside)) == 2
+    assert returned(SimpleNamespace(output=None)) is None
 
 
 def test_results_go_into_the_envelope_and_come_out_of_it() -> None:

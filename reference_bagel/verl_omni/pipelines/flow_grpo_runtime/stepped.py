@@ -44,6 +44,12 @@ class SteppedPlan:
     default_seed: int | None = None
 
 
+def returned(output: Any) -> Any:
+    """What a pipeline made: its output, or the video that vllm-omni 0.30.0 keeps beside one that is empty."""
+    beside = getattr(output, "media", None)
+    return output.output if output.output is not None or beside is None else {"video": beside.video.tensor}
+
+
 class SteppedRollout:
     """Goes before a pipeline of vllm-omni."""
 
@@ -126,7 +132,7 @@ class SteppedRollout:
     def _result(self, output: Any, trajectory: Trajectory, columns: dict[str, Any]) -> Any:
         """What the engine takes of a pipeline's result."""
         output = output[0] if isinstance(output, list) else output
-        key, media, metadata = self._media(output.output)
+        key, media, metadata = self._media(returned(output))
         assert self.rollout_plan.result is not None
         names = ("trajectory_latents", "trajectory_timesteps", "trajectory_log_probs")
         return self.rollout_plan.result(
