@@ -11,6 +11,6 @@ from scaffold.files import parsing
 
 parsing.parse = lru_cache(maxsize=512)(parsing.parse)
 
-from scaffold.check.model import python  # noqa: E402
+from scaffold.check.model import python_text  # noqa: E402
 
-python.Index = lru_cache(maxsize=128)(python.Index)
+python_text.Index = lru_cache(maxsize=128)(python_text.Index)

@@ -27,7 +27,7 @@ Instead: leave it to the report.
 from __future__ import annotations
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC199"

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from scaffold.check.finding import Safety, Severity, Span
-from scaffold.check.model.project import Objective, Package
+from scaffold.check.model.package import Objective, Package
 from scaffold.check.model.source import SourceFile
 
 if TYPE_CHECKING:

@@ -6,7 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from scaffold.check.model.project import CONTRACT_BASES, Package, Project
+from scaffold.check.model.checked_tree import CheckedTree
+from scaffold.check.model.package import CONTRACT_BASES, Package
+from scaffold.check.model.project import Project
 from scaffold.check.model.tree import DiskTree
 from scaffold.check.settings import Settings, find_settings
 from scaffold.errors import ScaffoldError
@@ -29,7 +31,7 @@ class Target:
 
     def __init__(
         self,
-        project: Project,
+        project: CheckedTree,
         packages: list[Package],
         whole: bool = False,
         only: Sequence[str] = (),
@@ -197,7 +199,7 @@ def _merged(first: Target, second: Target) -> Target:
     return Target(first.project, packages, whole, [] if whole else only, first.settings)
 
 
-def shown_path(project: Project, path: str) -> str:
+def shown_path(project: CheckedTree, path: str) -> str:
     """Return a path as the user is shown it: relative to the working directory where it lies below that."""
     place = project.tree.locate(path)
     return path if place is None else shown(place)

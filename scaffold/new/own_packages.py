@@ -14,7 +14,7 @@ from scaffold.check.targets import Target
 from scaffold.errors import ScaffoldError
 
 if TYPE_CHECKING:
-    from scaffold.check.model.project import Package
+    from scaffold.check.model.package import Package
     from scaffold.check.model.registration import Registration
     from scaffold.spec import IntegrationSpec
     from scaffold.target import ContractProfile

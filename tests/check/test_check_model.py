@@ -10,9 +10,11 @@ import pytest
 
 from scaffold.check.example import BASE, base_tree, check_files
 from scaffold.check.model.calls import resolve, returned
+from scaffold.check.model.constants import known
 from scaffold.check.model.keys import dict_keys, keys_read
-from scaffold.check.model.project import Package, Project
-from scaffold.check.model.python import FunctionModel, known
+from scaffold.check.model.package import Package
+from scaffold.check.model.project import Project
+from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.tree import MemoryTree
 from scaffold.source.values import UNKNOWN

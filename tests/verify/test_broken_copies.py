@@ -5,7 +5,7 @@ A case names the contracts that must fail; ``consequences`` may, and every other
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,20 @@ FILES = {
     "data": "../../../examples/flowgrpo_trainer/data_process/bagel_ocr.py",
 }
 # Asked in every case beside those that must fail, so that a contract that fails on everything shows.
-OTHERS = ("determinism", "config-round-trip")
+OTHERS = ("determinism",)
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: f"{bug.get('pitfall')}-{bug['name']}")
+def _rows() -> Iterator[Any]:
+    """The bugs; one whose contracts all failed for bugs before it is a further row."""
+    shown: set[str] = set()
+    for bug in BUGS:
+        further = shown.issuperset(bug["fails"])
+        shown.update(bug["fails"])
+        name = f"{bug.get('pitfall')}-{bug['name']}"
+        yield pytest.param(bug, id=name, marks=[pytest.mark.table] if further else [])
+
+
+@pytest.mark.parametrize("bug", _rows())
 def test_each_known_bug_fails_its_contract(
     bug: dict[str, Any], copied: Path, results: Any, edit: Callable[..., None]
 ) -> None:

@@ -192,7 +192,15 @@ def test_a_process_that_left_the_group_delays_nothing_and_is_ended(
     assert all(ends(int(mark.read_text())) for mark in marks)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.table),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.table),
+        signal.SIGKILL,
+    ],
+)
 def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, copied: Path, tmp_path: Path) -> None:
     """What one that cannot be heeded leaves of files, the next run takes away."""
     mark, folder = tmp_path / "pid", tmp_path / "temporary"
@@ -263,7 +271,7 @@ IMPORTS = {
 }
 
 
-@pytest.mark.parametrize("name", IMPORTS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.table] * (" of " in n)) for n in IMPORTS])
 def test_the_limits_hold_while_the_package_is_imported(
     name: str, results: Any, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from scaffold.check.model.project import Package
-from scaffold.check.model.python import FunctionModel, PythonFile, known
+from scaffold.check.model.constants import known
+from scaffold.check.model.package import Package
+from scaffold.check.model.python import FunctionModel, PythonFile
 from scaffold.check.model.reach import reachable
 
 _KEY = re.compile(r"[\w.{}\[\]-]*")

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from scaffold.check.model.data_rows import rows
 from scaffold.check.model.keys import KeyRead, keys_read
-from scaffold.check.model.project import RECIPES, Package
+from scaffold.check.model.package import RECIPES, Package
 from scaffold.check.model.python import PythonFile
 from scaffold.check.model.sides import side_of
 from scaffold.files.layout import PIPELINES

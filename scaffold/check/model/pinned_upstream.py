@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from scaffold.check.model.project import Package, Project
+from scaffold.check.model.checked_tree import CheckedTree
+from scaffold.check.model.package import Package
 from scaffold.check.model.tree import Tree, UnreadableError
 from scaffold.target.pin import asked_of
 from scaffold.upstream.at_hand import at_hand
@@ -14,10 +15,10 @@ from scaffold.upstream.source import PACKAGE, UpstreamSource
 from scaffold.upstream.versions import is_same
 
 # Cached for the packages of one tree; another run may find more sources on the machine.
-_READ: WeakKeyDictionary[Project, dict[str, Exports | None]] = WeakKeyDictionary()
+_READ: WeakKeyDictionary[CheckedTree, dict[str, Exports | None]] = WeakKeyDictionary()
 
 
-def asked(project: Project) -> str | None:
+def asked(project: CheckedTree) -> str | None:
     """Return what the tree asks for of vllm-omni: the version that it pins, else a range such as ``~=0.27.0``."""
     return project.pinned or asked_of(project.text)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from scaffold.check.model.calls import resolve
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.files.layout import PIPELINES
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.project import Package
-from scaffold.check.model.python import PythonFile, UnparsableError
+from scaffold.check.model.package import Package
+from scaffold.check.model.python import PythonFile
+from scaffold.check.model.python_text import UnparsableError
 from scaffold.check.model.source import SourceFile, UndecodableError
 from scaffold.check.rule import Applies, Hit, Hits
 

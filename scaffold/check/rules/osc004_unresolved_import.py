@@ -14,7 +14,7 @@ import ast
 from difflib import get_close_matches
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import PythonFile
 from scaffold.check.rule import Hit, Hits
 

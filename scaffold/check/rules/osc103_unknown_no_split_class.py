@@ -15,7 +15,7 @@ from difflib import get_close_matches
 
 from scaffold.check.example import Example
 from scaffold.check.model.module_paths import module_paths
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC103"

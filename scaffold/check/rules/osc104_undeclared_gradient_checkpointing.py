@@ -16,7 +16,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import Attribute, PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 from scaffold.source.values import UNKNOWN

@@ -15,7 +15,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 from scaffold.source.syntax import keyword_of

@@ -14,7 +14,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import argument
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import FunctionModel, PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 

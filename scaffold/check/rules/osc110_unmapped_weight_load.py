@@ -20,7 +20,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.calls import resolve
 from scaffold.check.model.key_tables import loading_functions
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.rule import Applies, Hit, Hits
 from scaffold.source.syntax import keyword_of

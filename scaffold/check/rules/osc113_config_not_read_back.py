@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name, follow
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.reach import reachable
 from scaffold.check.rule import Applies, Hit, Hits

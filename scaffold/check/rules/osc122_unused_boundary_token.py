@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC122"

@@ -16,7 +16,8 @@ import re
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.project import Package, Project
+from scaffold.check.model.checked_tree import CheckedTree
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -61,7 +62,7 @@ def _takes_device(file: PythonFile, function: ast.expr) -> bool:
     return file.qualified(function) == "torch.device"
 
 
-def _allowed(project: Project) -> set[str]:
+def _allowed(project: CheckedTree) -> set[str]:
     """Return the files and folders that the repository's own check leaves out."""
     check = project.python(REPOSITORY_CHECK)
     found: set[str] = set()

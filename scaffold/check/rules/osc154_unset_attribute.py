@@ -15,7 +15,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.calls import dotted
 from scaffold.check.model.module_paths import set_names
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC154"

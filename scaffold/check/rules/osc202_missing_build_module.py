@@ -17,7 +17,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import ending, instance_class, returned
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.reach import reachable
 from scaffold.check.rule import Applies, Hit, Hits

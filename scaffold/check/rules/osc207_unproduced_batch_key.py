@@ -16,7 +16,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.calls import follow
 from scaffold.check.model.micro_batch import STANDARD, columns, read_keys, rollout_keys
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import PythonFile
 from scaffold.check.model.sde import options
 from scaffold.check.model.sides import side_of

@@ -18,7 +18,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import arguments, reaching
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Hit, Hits

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import origin
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import FunctionModel, PythonFile
 from scaffold.check.model.shell import ROLLOUT
 from scaffold.check.model.sides import Side, side_of

@@ -16,7 +16,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.micro_batch import STANDARD, columns, read_keys, rollout_keys
-from scaffold.check.model.project import V1_COLUMNS, Package
+from scaffold.check.model.package import V1_COLUMNS, Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC236"

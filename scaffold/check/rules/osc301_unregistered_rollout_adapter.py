@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import has_unpacking
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import ClassModel
 from scaffold.check.model.registration import may_be_registered, takes_algorithm
 from scaffold.check.rule import Hit, Hits

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.scheduler_wrappers import SDE, Replacement, replacements

@@ -14,7 +14,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import reaching
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.sde import sampling_argument, sampling_calls
 from scaffold.check.model.sides import side_of

@@ -16,8 +16,8 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.package import STEPS, Package
 from scaffold.check.model.pinned_upstream import upstream_of
-from scaffold.check.model.project import STEPS, Package
 from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.sides import side_of

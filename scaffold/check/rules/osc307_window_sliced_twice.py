@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from scaffold.check.example import Example
 from scaffold.check.model.calls import follow
 from scaffold.check.model.dataflow import origin
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.sde import appended, gated, log_probs_gated, of_window
 from scaffold.check.model.sides import Side, side_of

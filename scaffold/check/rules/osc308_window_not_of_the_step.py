@@ -16,7 +16,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import origin
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.sde import of_rank, of_request, of_window
 from scaffold.check.model.sides import Side, side_of

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import reaching
 from scaffold.check.model.facts import numbers
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.sides import Side, side_of
 from scaffold.check.rule import Applies, Hit, Hits

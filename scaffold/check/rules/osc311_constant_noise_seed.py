@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import Origin, origin
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.sde import of_rank, of_request
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits

@@ -16,7 +16,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import reaching
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import FunctionModel
 from scaffold.check.rule import Hit, Hits
 

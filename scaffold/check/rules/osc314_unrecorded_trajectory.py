@@ -15,7 +15,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import follow, has_unpacking
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import FunctionModel
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits

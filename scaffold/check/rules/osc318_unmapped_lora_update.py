@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name
 from scaffold.check.model.module_paths import is_target, module_paths
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import ClassModel, FunctionModel
 from scaffold.check.model.reach import reachable
 from scaffold.check.model.shell import MODEL, lora_rank, names, truth

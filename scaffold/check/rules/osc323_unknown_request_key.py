@@ -17,7 +17,8 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package, Project
+from scaffold.check.model.package import Package
+from scaffold.check.model.project import Project
 from scaffold.check.model.python import FunctionModel, PythonFile
 from scaffold.check.model.sides import side_of
 from scaffold.check.rule import Applies, Hit, Hits

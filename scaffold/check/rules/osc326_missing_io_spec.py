@@ -12,7 +12,7 @@ Instead: ``diffusion_io_spec = DiffusionIOSpec(primary=MediaSpec("image"))``, bo
 from __future__ import annotations
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC326"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.key_tables import folded, key_tables, recorded_keys, renamed
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC401"

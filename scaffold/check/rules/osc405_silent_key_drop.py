@@ -15,7 +15,7 @@ import re
 
 from scaffold.check.example import Example
 from scaffold.check.model.key_tables import key_tables, loading_functions
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import FunctionModel
 from scaffold.check.rule import Applies, Hit, Hits
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.dataflow import bound_value
-from scaffold.check.model.project import ALGORITHM, ARCHITECTURE, Package
+from scaffold.check.model.package import ALGORITHM, ARCHITECTURE, Package
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC501"

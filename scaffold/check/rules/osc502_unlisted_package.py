@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.project import REGISTRY, Package
+from scaffold.check.model.checked_tree import REGISTRY
+from scaffold.check.model.package import Package
 from scaffold.check.model.source import PATCH
 from scaffold.check.rule import Applies, Hit, Hits
 

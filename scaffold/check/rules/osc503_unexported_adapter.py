@@ -15,8 +15,9 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.project import Package
-from scaffold.check.model.python import ClassModel, PythonFile, known
+from scaffold.check.model.constants import known
+from scaffold.check.model.package import Package
+from scaffold.check.model.python import ClassModel, PythonFile
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC503"
@@ -75,7 +76,7 @@ def check(package: Package) -> Hits:
 
 
 def _may_have_all(init: PythonFile) -> bool:
-    return "__all__" in init.names or "__all__" in init.project.changed_names(init) or init.problem is not None
+    return "__all__" in init.names or "__all__" in init.changed_names or init.problem is not None
 
 
 def _imported(package: Package, init: PythonFile, cls: ClassModel) -> bool:
@@ -94,7 +95,7 @@ def _imported(package: Package, init: PythonFile, cls: ClassModel) -> bool:
 def _listed(init: PythonFile) -> tuple[ast.expr, list[str]] | None:
     """Return the expression of ``__all__`` and its names, None where the text does not tell."""
     bindings = init.names.get("__all__", [])
-    if len(bindings) != 1 or bindings[0].value is None or "__all__" in init.project.changed_names(init):
+    if len(bindings) != 1 or bindings[0].value is None or "__all__" in init.changed_names:
         return None
     value = init.value(bindings[0].value)
     if not isinstance(value, (list, tuple)) or not known(value):

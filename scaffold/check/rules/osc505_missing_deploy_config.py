@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.shell import ROLLOUT, ShellScript
 from scaffold.check.rule import Applies, Hit, Hits
 

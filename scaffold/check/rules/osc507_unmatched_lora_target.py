@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
 from scaffold.check.model.module_paths import ModulePaths, is_target, module_paths
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import ClassModel
 from scaffold.check.model.shell import MODEL, ROLLOUT, ShellScript, lora_rank, names, truth
 from scaffold.check.rule import Applies, Hit, Hits

@@ -18,7 +18,7 @@ from itertools import product
 
 from scaffold.check.example import Example
 from scaffold.check.model.calls import attribute_name, follow
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import PythonFile
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.rule import Applies, Hit, Hits

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.shell import ROLLOUT, integer, integers
 from scaffold.check.rule import Hit, Hits
 

@@ -13,7 +13,8 @@ import posixpath
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.project import Package, Project
+from scaffold.check.model.checked_tree import CheckedTree
+from scaffold.check.model.package import Package
 from scaffold.check.model.source import UndecodableError
 from scaffold.check.rule import Applies, Hit, Hits
 
@@ -50,7 +51,7 @@ def check(package: Package) -> Hits:
             yield Hit(readme, Span(1, 1, 1, 1), text)
 
 
-def _links(project: Project) -> dict[str, str]:
+def _links(project: CheckedTree) -> dict[str, str]:
     found = {}
     for path in project.files(DOCS, ".md"):
         target = project.tree.link(path)

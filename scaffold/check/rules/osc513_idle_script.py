@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.model.shell_words import Word
 from scaffold.check.rule import Hit, Hits

@@ -19,7 +19,7 @@ import ast
 import re
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import ALGORITHM, Package
+from scaffold.check.model.package import ALGORITHM, Package
 from scaffold.check.model.shell import MODEL, ROLLOUT, ShellScript, lora_rank, truth
 from scaffold.check.rule import Hit, Hits
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.project import RECIPES, Objective, Package
+from scaffold.check.model.package import RECIPES, Objective, Package
 from scaffold.check.model.python import ClassModel, FunctionModel, PythonFile
 from scaffold.check.model.scheduler_wrappers import replacements
 from scaffold.check.model.sides import side_of

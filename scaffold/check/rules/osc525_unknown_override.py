@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.model.source import SourceFile
 from scaffold.check.rule import Hit, Hits

@@ -13,7 +13,7 @@ which overrules the one of a deploy file. Seen in verl-omni#487.
 from __future__ import annotations
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.shell import ROLLOUT
 from scaffold.check.rule import Applies, Hit, Hits
 

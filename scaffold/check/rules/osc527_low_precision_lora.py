@@ -11,7 +11,7 @@ Instead: ``actor_rollout_ref.model.lora_dtype=float32``. Seen in verl-omni#600.
 from __future__ import annotations
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.shell import MODEL, lora_rank
 from scaffold.check.rule import Applies, Hit, Hits
 

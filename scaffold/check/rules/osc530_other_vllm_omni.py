@@ -15,8 +15,8 @@ import re
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
+from scaffold.check.model.package import Package
 from scaffold.check.model.pinned_upstream import asked
-from scaffold.check.model.project import Package
 from scaffold.check.model.source import SourceFile
 from scaffold.check.rule import Applies, Hit, Hits
 from scaffold.upstream.versions import fits

@@ -14,8 +14,8 @@ from __future__ import annotations
 import ast
 
 from scaffold.check.example import Example
+from scaffold.check.model.package import Package
 from scaffold.check.model.pinned_upstream import upstream_of
-from scaffold.check.model.project import Package
 from scaffold.check.model.python import PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 from scaffold.upstream.source import PACKAGE

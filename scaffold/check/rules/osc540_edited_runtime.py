@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.source import UndecodableError
 from scaffold.check.rule import Applies, Hit, Hits
 from scaffold.files.digest import sha256_hex

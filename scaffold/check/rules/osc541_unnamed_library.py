@@ -12,7 +12,7 @@ Instead: set both keys to the package.
 from __future__ import annotations
 
 from scaffold.check.example import Example
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC541"

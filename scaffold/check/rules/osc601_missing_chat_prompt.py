@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.model.data_rows import chatless
-from scaffold.check.model.project import RECIPES, Package
+from scaffold.check.model.package import RECIPES, Package
 from scaffold.check.rule import Hit, Hits
 
 ID = "OSC601"

@@ -15,7 +15,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.model.data_rows import holds_tokens, token_names, tokenises, tokenising_functions
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import FunctionModel, PythonFile
 from scaffold.check.model.shell import integer
 from scaffold.check.rule import Applies, Hit, Hits

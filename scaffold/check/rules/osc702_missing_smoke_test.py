@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
 
 ID = "OSC702"

@@ -12,7 +12,7 @@ import ast
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.python import PythonFile
 from scaffold.check.rule import Applies, Hit, Hits
 

@@ -15,7 +15,7 @@ import re
 
 from scaffold.check.example import Example
 from scaffold.check.finding import Span
-from scaffold.check.model.project import Package
+from scaffold.check.model.package import Package
 from scaffold.check.model.shell import ShellScript
 from scaffold.check.rule import Hit, Hits
 
