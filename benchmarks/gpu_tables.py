@@ -3,13 +3,15 @@
     python benchmarks/gpu_tables.py --verl-omni CHECKOUT --folder /fast/disk/bagel             # both tables, 10 minutes
     python benchmarks/gpu_tables.py --verl-omni CHECKOUT --folder /fast/disk/bagel --only step --runs offload rendered
     python benchmarks/gpu_tables.py … --only step --runs tuned --tiles DIR --profile
+    python benchmarks/gpu_tables.py … --only step --runs awake awake-bypass --checkpointed 10
 
 Takes the environment of ``omni-scaffold env train --device cuda``, or the one that ``$OMNI_SCAFFOLD_CUDA_ENV`` names.
 
 The first table is that of level ``train``: brightness of 4 prompts of 8 images of 64×64. All its runs go beside one
 another, so that their seconds say little. The second is the recipe as rendered with brightness for a reward, 2 prompts
 of 8 images of 512×512, on random weights of the released names and sizes (29 GB, written into ``--folder`` unless they
-are there), one run after another and nothing else on the card; its first step warms up and is left out.
+are there), one run after another and nothing else on the card; its first step warms up and is left out. When what is
+before it was over, is told as the run goes. ``--checkpointed`` has fewer layers recomputed whole.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import argparse
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -49,6 +52,20 @@ ROOT = Path(__file__).resolve().parents[1]
 MEAN = "rollout_corr/logprob_abs_diff_mean"
 BYPASS = {"algorithm.rollout_correction.bypass_mode": "True"}
 LORA_BASE = {f"+{ROLLOUT}.engine_kwargs.vllm_omni.additional_config.lora_base": "card"}
+# The engine keeps its weights on the card, beside those that LoRA is folded into.
+AWAKE = {f"{ROLLOUT}.free_cache_engine": "False", f"+{ROLLOUT}.enable_sleep_mode": "False", **LORA_BASE}
+CLIPPED = "actor/pg_clipfrac"
+# What the log says where a part of the time before the first step is over.
+MARKS = {
+    "the trainer's first imports, and Ray": "Started a local Ray instance",
+    "imports of its task, and the data": "Total diffusion training steps",
+    "imports of the worker": "B parameters",
+    "the module on the card": "After FSDP",
+    "the rewards' imports": "RewardLoopWorker",
+    "imports of the engine's server": "vLLMOmniHttpServer",
+    "imports of the engine, its weights": "LLMServerManager",
+    "imports of a balancer, the first push": "reset_encoder_cache",
+}
 PHASES = ("gen", "reward", "old_log_prob", "adv", "update_actor", "update_weights", "step")
 PROMPTS, IMAGES, SIDE = 2, 8, 512
 
@@ -77,6 +94,8 @@ STEP: dict[str, dict[str, str]] = {
     "one-by-one": {f"{ROLLOUT}.max_num_seqs": "1"},
     "card": LORA_BASE,
     "bypass-card": {**BYPASS, **LORA_BASE},
+    "awake": AWAKE,
+    "awake-bypass": {**BYPASS, **AWAKE},
     "tuned": {},
     "bypass": BYPASS,
 }
@@ -119,7 +138,8 @@ def _learned(record: RunRecord, steps: int) -> str:
     means, largest = record.series(MEAN), record.series(LOG_PROB)
     told = f"{first:.4f} to {last:.4f} ({last - first:+.4f})"
     if not all(map(math.isfinite, [*means, *largest])):
-        return f"{told} | not logged |"
+        clipped = record.series(CLIPPED)
+        return f"{told} | not logged, up to {max(clipped):.0%} of a step clipped |"
     return f"{told} | {max(largest):.1e} | {min(means):.1e} to {max(means):.1e}"
 
 
@@ -142,6 +162,31 @@ def watched() -> Iterator[dict[str, float]]:
     thread.start()
     try:
         yield most
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def marked(folder: Path) -> Iterator[None]:
+    """Tell on stderr when each part of what is before the first step was over, seen twice a second."""
+    over, begun = threading.Event(), time.monotonic()
+    expected = list(MARKS.items())
+
+    def watch() -> None:
+        last = begun
+        while expected and not over.wait(0.5):
+            logs = sorted(folder.glob("try*/log"))
+            text = logs[-1].read_text(encoding="utf-8", errors="replace") if logs else ""
+            while expected and expected[0][1] in text:
+                now = time.monotonic()
+                print(f"{now - begun:.0f} s: {expected.pop(0)[0]}, {now - last:.0f} s", file=sys.stderr, flush=True)
+                last = now
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
     finally:
         over.set()
         thread.join()
@@ -226,6 +271,17 @@ def step_plan(setting: Setting, model: Path, data: Path, name: str, asked: argpa
     )
 
 
+def recompute(setting: Setting, layers: int) -> None:
+    """Have so many layers recomputed whole in the tree that is trained in."""
+    name = model_name(setting.package)
+    file = setting.workshop.joinpath(*setting.package.module.split("."), f"{name}_model.py")
+    begin = re.compile(r"^(class \w+\(ComposedModule, .*\n)", re.MULTILINE)
+    text, count = begin.subn(rf"\1    checkpointed_layers = {layers}\n", file.read_text(encoding="utf-8"))
+    if count != 1:
+        raise SystemExit(f"{file} has {count} training modules")
+    file.write_text(text, encoding="utf-8")
+
+
 def step_table(package: Path, asked: argparse.Namespace) -> Iterator[str]:
     """One run after another, as lines of the table."""
     request = TrainRequest(steps=asked.steps, verl_omni=asked.verl_omni, device=CUDA)
@@ -238,13 +294,19 @@ def step_table(package: Path, asked: argparse.Namespace) -> Iterator[str]:
         print(f"{seconds:.0f} s, no step yet; it printed: {line[:160]}", file=sys.stderr, flush=True)
 
     with opened(package, request, lambda line: None) as setting:
+        if asked.checkpointed is not None:
+            recompute(setting, asked.checkpointed)
         data = prepare(setting, asked.folder)
         yield f"| | {' | '.join(PHASES)} | card, GiB | host, GiB | log-prob difference by step |"
         yield f"|{'---|' * (len(PHASES) + 4)}"
         for name in asked.runs:
             plan = step_plan(setting, asked.folder, data, name, asked)
-            with watched() as most:
-                record = train(plan, follow, wait=wait)
+            try:
+                with watched() as most, marked(plan.folder):
+                    record = train(plan, follow, wait=wait)
+            except KeyboardInterrupt:
+                keep(setting.scratch)
+                raise SystemExit(f"{name} was interrupted; what it printed is in {plan.folder}") from None
             if record.problem or len(record.steps) < 2:
                 keep(setting.scratch)
                 yield f"| {name} | {record.problem or 'took one step'} | see {record.log}"
@@ -278,6 +340,9 @@ def main() -> None:
     parser.add_argument("--runs", nargs="+", choices=STEP, default=["offload", "rendered"])
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--variant", default=VARIANTS[0].name, choices=("lora", "v0"))
+    parser.add_argument(
+        "--checkpointed", type=int, metavar="N", help="layers that are recomputed whole, all by default"
+    )
     parser.add_argument("--tiles", type=Path, metavar="DIR", help="of mot_gemm.py, for tuned and bypass")
     parser.add_argument("--profile", action="store_true", help="one image of each run of the second table")
     asked = parser.parse_args()

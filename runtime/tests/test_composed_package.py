@@ -308,6 +308,27 @@ def test_a_batch_is_made_as_its_requests_alone_with_fewer_calls(folder: Path) ->
     assert "predict" not in vars(adapter.net)
 
 
+def test_a_parameter_is_not_drawn_before_it_is_loaded(folder: Path) -> None:
+    class Reset(Pipeline):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate = nn.Parameter(torch.empty(HIDDEN))
+            nn.init.trunc_normal_(nn.init.zeros_(self.gate))
+            nn.init.normal_(drawn := torch.zeros(HIDDEN))
+            self.register_buffer("noise", drawn)
+
+    class Resetting(Rollout, Reset):
+        pass
+
+    torch.manual_seed(1)
+    wanted = torch.zeros(HIDDEN).normal_()
+    torch.manual_seed(1)
+    made = Resetting(folder)
+    assert torch.equal(made.get_buffer("noise"), wanted)  # the first number that was drawn: no file holds a buffer
+    assert made.get_parameter("gate").abs().max() < 10  # zeros, moved and scaled by nothing
+    assert nn.Linear(HIDDEN, HIDDEN).weight.std() > 0  # as ever, afterwards
+
+
 def test_an_error_of_a_batch_concerns_its_request_alone(folder: Path) -> None:
     for plan in (PLAN, ComposedPlan(**{**vars(PLAN), "replaced": ()})):
         good, bad = run(rollout(folder, plan), one(), one(sampler="heun"))

@@ -219,3 +219,13 @@ def test_the_reward_is_the_brightness(release_trees: dict[str, Path]) -> None:
     found = [score(data_source="x", solution_image=image, ground_truth="", extra_info={}) for image in (dark, bright)]
     assert found == pytest.approx([0.2, 0.8])
     assert score(solution_image=torch.full((3, 2, 2), 0.25)) == pytest.approx(0.25)
+
+
+def test_in_bypass_mode_nothing_is_compared_and_its_last_line_says_so(smoke: Run) -> None:
+    bypass = "algorithm.rollout_correction.bypass_mode="
+    done = smoke(steps("", ""), f"{bypass}True")
+    assert done.returncode == 0, done.stderr
+    assert "2 steps, log-probs of rollout and training were not compared, reward 0.5100" in done.stdout.splitlines()[-1]
+    done = smoke(steps("", ""), f"{bypass}True", f"{bypass}False")
+    assert done.returncode == 1
+    assert "the trainer reported no rollout_corr/logprob_abs_diff_max" in done.stderr

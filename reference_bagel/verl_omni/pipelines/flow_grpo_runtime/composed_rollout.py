@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from .encoded import PromptRecorder
 from .engine_queue import lock_queue
@@ -38,6 +39,15 @@ from .results import failed
 from .stepped import SteppedPlan, SteppedRollout
 
 logger = logging.getLogger(__name__)
+
+# By which constructors draw a parameter's first values.
+_DRAWN = frozenset(
+    f"{kind}_"
+    for kind in (
+        *("uniform", "normal", "erfinv", "trunc_normal", "orthogonal"),
+        *("kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,8 @@ class ComposedRollout(SteppedRollout):
     tokenizer: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        with _Undrawn():
+            super().__init__(*args, **kwargs)
         lock_queue()
         plan = self.rollout_plan
         self._prompt = PromptRecorder(cast(Any, self), plan.pipeline)
@@ -333,6 +344,22 @@ class FoldingRollout(ComposedRollout):
     def _placeholder_adapter(self, peft_config: dict[str, Any], rank: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         plan = self.rollout_plan
         return placeholder_adapter(cast(Any, self), peft_config, packed=plan.packed_lora, unused=plan.unused)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves parameters as they are allocated where a constructor would draw their values.
+
+    The engine builds a pipeline on the CPU, where a billion of them take a minute, and then loads each one.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        filled = args[0] if args else given.get("tensor")
+        if isinstance(filled, nn.Parameter) and getattr(func, "__name__", "") in _DRAWN:
+            return filled
+        return func(*args, **given)
 
 
 def sent_name(name: str) -> str:

@@ -28,7 +28,7 @@ def lock_queue() -> None:
 
     The worker sends a result from the thread that computes and from another that brings it to the host, and the queue
     is made for one: now and then a result is lost, and the training stands still (seen with vllm-omni 0.27.0rc1 on
-    CUDA). Does nothing where vllm has no such queue, or a second time.
+    CUDA; 0.32.0rc1 has a lock of its own). Does nothing where vllm has no such queue, or a second time.
     """
     try:
         queue: Any = importlib.import_module(QUEUE).MessageQueue
