@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scaffold.grade.established import Established
-from scaffold.port.counts import layer_counts
-from scaffold.port.linears import find_layout
+from scaffold.port.linears import find_layout, layer_counts
 from scaffold.source.syntax import walk_tree
 from scaffold.spec.section import Section
 from scaffold.spec.sections import recipe as recipes

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scaffold.inspect import report_cache
-from scaffold.inspect.component_configs import configured
 from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact
-from scaffold.inspect.report import EDIT, FILES, STREAMED, Report
+from scaffold.inspect.report import EDIT, FILES, STREAMED, Report, configured
 from scaffold.limits import own_process
 from scaffold.upstream.own_pipeline import with_own_pipeline
 

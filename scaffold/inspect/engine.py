@@ -15,7 +15,7 @@ from scaffold.inspect.hidden_loops import hidden_loops
 from scaffold.inspect.pre_process import pre_process
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.program import EXECUTIONS
-from scaffold.inspect.refusals.placeholder import refusal as is_placeholder
+from scaffold.inspect.refusals import is_placeholder
 from scaffold.inspect.report import ANSWERS, EDIT, PREFIX, Report, Upstream
 from scaffold.limits.collector import collector_off
 from scaffold.limits.cpu_limit import CpuLimit

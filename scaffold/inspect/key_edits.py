@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from scaffold.inspect.facts import Evidence
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.algebra import reach
+from scaffold.inspect.program.algebra import options, reach
 from scaffold.inspect.program.name_tests import WEIGHTS, alternatives, from_checkpoint, prefix_of
 from scaffold.inspect.program.numeric import default_of
-from scaffold.inspect.program.trace import CallRecord, Conditions, StringEdit
-from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Const, Elem, Item, Map, Op, Param, Seq, Slice
+from scaffold.inspect.program.trace import CallRecord, Conditions, Skip, StringEdit
+from scaffold.inspect.program.values import (
+    Attr,
+    Call,
+    Carried,
+    Choice,
+    Const,
+    Elem,
+    Item,
+    Map,
+    Obj,
+    Op,
+    Param,
+    Seq,
+    Slice,
+)
 from scaffold.inspect.weight_sources import text_of
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import around, walk_tree
 from scaffold.source.values import Func, Value
 
 Rename = tuple[str, str, Evidence | None]
@@ -190,3 +205,110 @@ def pieced_together(program: Program, edits: list[StringEdit], calls: list[CallR
         if texts and any(not isinstance(part, Const) and _is_piece(part) for part in value.args):
             return value.at
     return None
+
+
+# The rules found in a loader that map a checkpoint's keys to parameter names.
+
+
+@dataclass
+class Rules:
+    """Rules in the order found, each once, with its place."""
+
+    renames: dict[tuple[str, str], Evidence | None] = field(default_factory=dict)
+    stacked: dict[tuple[str, str, str | int], Evidence | None] = field(default_factory=dict)
+    ignored: dict[str, Evidence | None] = field(default_factory=dict)
+    skipped: dict[tuple[str, str], Evidence | None] = field(default_factory=dict)
+    how: dict[tuple[str, str], str] = field(default_factory=dict)
+    shards: dict[tuple[str, str], str | int] = field(default_factory=dict)
+    loaders: list[Evidence] = field(default_factory=list)
+    unread: bool = False
+    handed: set[int] = field(default_factory=set)
+    """Ids of arguments of calls that are not followed, such as a shard's name passed to a parameter's loader."""
+    divided: bool = False
+    """Whether one tensor fills several parts of a parameter, by code that no rule describes."""
+
+    @property
+    def none(self) -> bool:
+        """Whether no rule was found."""
+        return not (self.renames or self.stacked or self.ignored)
+
+    def anchor(self, source: str, target: str, place: Evidence | None) -> None:
+        """Add the rename of a prefix."""
+        self.rename(source, target, place, "prefix")
+
+    def rename(self, source: str, target: str, place: Evidence | None, how: str = "contains") -> None:
+        """Add a rename; ``how`` says where in a key the text is looked for."""
+        if source != target:
+            self.renames.setdefault((source, target), place)
+            self.how.setdefault((source, target), how)
+
+    def settle(self) -> None:
+        """Move what several texts are replaced by to the packed parameters, where the parts are known."""
+        parts: dict[str, list[str]] = {}
+        places: dict[str, set[str]] = {}
+        for (source, target), how in self.how.items():
+            places.setdefault(source, set()).add(target)
+            if how == "contains" and target:
+                parts.setdefault(target, []).append(source)
+        for target, sources in parts.items():
+            if len(sources) < 2:
+                continue
+            shards = [self.shards.get((source, target)) for source in sources]
+            if None in shards or len(set(shards)) < len(shards):
+                self.unread = True
+                continue
+            for source, shard in zip(sources, shards, strict=True):
+                if shard is not None:
+                    self.stacked.setdefault((target, source, shard), self.renames.pop((source, target)))
+        # A name that becomes several is split by code that no rule describes.
+        self.unread = self.unread or any(len(targets) > 1 for targets in places.values())
+
+
+# Whether a branch of a loader leaves a weight out for good: not a row of a table, and nothing that is raised later.
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+def leaves_out(program: Program, skip: Skip) -> bool:
+    """Return whether a ``continue`` or ``return`` skips a weight for good."""
+    around_it = list(around(program.source.tree(skip.at.file), skip.at.line))
+    loops = [n for n in around_it if isinstance(n, _LOOPS)]
+    goes_on = any(isinstance(n, ast.Continue) and n.lineno == skip.at.line for n in around_it)
+    if goes_on and loops:
+        # A loop whose turns are all known is one over a table's rows; the weights are not.
+        unknown = {(record.at.file, record.at.line) for record in program.trace.loops.values()}
+        if (skip.at.file, loops[-1].lineno) not in unknown:
+            return False
+    branches = [n for n in around_it if isinstance(n, ast.If) and n.body[-1].lineno == skip.at.line]
+    return not (branches and raises_for(branches[0].body, around_it))
+
+
+def raises_for(body: list[ast.stmt], around_it: list[ast.AST]) -> bool:
+    """Tell whether a branch notes down names, in a loop behind which the function may raise."""
+    notes = any(
+        isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and getattr(s.value.func, "attr", "") == "append"
+        for s in body
+    )
+    functions = [n for n in around_it if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    loops = [n for n in around_it if isinstance(n, _LOOPS)]
+    if not (notes and functions and loops):
+        return False
+    end = max(loop.end_lineno or 0 for loop in loops)
+    return any(isinstance(n, ast.Raise) and n.lineno > end for n in walk_tree(functions[-1]))
+
+
+def handed_on(program: Program, skip: Skip, loader: str) -> bool:
+    """Tell whether a skip stands in the loader of a module that the pipeline hands weights to."""
+    found = program.pipeline.cls.find_method(loader)
+    own = (found[0].module.file, found[1].lineno) if found is not None else None
+    around_it = around(program.source.tree(skip.at.file), skip.at.line)
+    loaders = [n.lineno for n in around_it if isinstance(n, ast.FunctionDef) and n.name == loader]
+    return any((skip.at.file, line) != own for line in loaders)
+
+
+def held_names(program: Program) -> set[str]:
+    """Return attribute names of the pipeline and its modules: keys with such a prefix belong to them."""
+    modules = [program.pipeline]
+    for value in program.pipeline.attrs.values():
+        modules += [o for o in options(value) if isinstance(o, Obj) and o.root is None and o.cls.is_module]
+    return {name for module in modules for name in module.attrs}

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaffold.inspect.facts import Fact
-from scaffold.inspect.report import ANSWERS, Report
-from scaffold.inspect.shown_details import shown_details
+from scaffold.inspect.report import ANSWERS, Report, shown_details
 from scaffold.terminal.printable import printable
 from scaffold.terminal.progress import VOICE
 

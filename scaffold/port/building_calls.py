@@ -6,10 +6,8 @@ import ast
 import copy
 from typing import Any
 
-from scaffold.port.call_arguments import arguments_of
 from scaffold.port.names import Defined, External, Scope
-from scaffold.port.own_names import name_of
-from scaffold.port.slicing import CONFIG, UnclearError, following
+from scaffold.port.slicing import CONFIG, UnclearError, arguments_of, following, name_of
 from scaffold.source.syntax import is_docstring, keyword_of, walk_tree
 
 SOURCES = "weights_sources"

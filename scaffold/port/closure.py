@@ -12,14 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from scaffold.port.context_arguments import read_elsewhere
-from scaffold.port.counterparts import Counterparts, counterparts
-from scaffold.port.executed import is_executed
+from scaffold.port.counterparts import Counterparts, counterparts, is_executed
 from scaffold.port.layer_lists import MADE
 from scaffold.port.names import Defined, External, Origin, Scope, resolve
 from scaffold.port.own_model import OwnModel
 from scaffold.port.result import Assumption, Fused, Gap
-from scaffold.port.stacked import Row, parts_of, rows_of
-from scaffold.port.unset import without_unset
+from scaffold.port.unset import Row, parts_of, rows_of, without_unset
 from scaffold.source.modules import ModuleGraph, ModuleInfo
 from scaffold.source.syntax import is_docstring, is_own, walk_tree
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.files.reading import read_text
 from scaffold.limits.collector import collector_off
 from scaffold.port.building import NAME as BUILDER
 from scaffold.port.building import Building, Unbuilt, building_of
@@ -17,55 +15,16 @@ from scaffold.port.closure import Closure, is_dataclass
 from scaffold.port.constant_tables import constant_tables
 from scaffold.port.context_arguments import context_arguments
 from scaffold.port.glue import Glue
-from scaffold.port.kept_state import KeptState, kept_state
-from scaffold.port.layer_lists import made_by_number
+from scaffold.port.layer_lists import made_by_number, recomputed
 from scaffold.port.names import Defined, resolve
 from scaffold.port.own_model import own_model
-from scaffold.port.recomputed import recomputed
-from scaffold.port.result import Kept, Port
-from scaffold.port.stacked import Row
-from scaffold.render.formats.python import LEFT_OUT, RULES, SETTINGS, WIDTH, run_ruff
-from scaffold.render.long_lines import break_long_lines
-from scaffold.scratch import scratch_folder
+from scaffold.port.result import Kept, KeptState, Port, kept_state
+from scaffold.port.unset import Row
 from scaffold.source.modules import ModuleGraph
 from scaffold.source.syntax import lineage, walk_tree
 
 if TYPE_CHECKING:
     from scaffold.upstream import UpstreamSource
-
-_FATAL = frozenset({"F821", "F822", "F823", "F811", "invalid-syntax", None})
-
-
-def finish(text: str) -> str:
-    """Return the text formatted and clean under the target's rules.
-
-    Raises:
-        ScaffoldError: it does not parse or uses a name that it does not bind: a defect of the port.
-    """
-    with scratch_folder("port") as folder:
-        path, settings = folder / "port.py", folder / "ruff.toml"
-        path.write_text(text, encoding="utf-8", newline="\n")
-        settings.write_text(SETTINGS, encoding="utf-8")
-        common = ["--no-cache", "--config", str(settings)]
-        rules = ["--select", RULES, "--ignore", LEFT_OUT, "--output-format", "json"]
-        mended = ["--fix", "--unsafe-fixes", "--fixable", "F401,F841,I,UP,B905"]
-        # Formatted first, so that only lines that cannot be shorter are too long.
-        run_ruff(["format", *common, "--quiet", str(path)])
-        left = run_ruff(["check", *common, *rules, *mended, str(path)])
-        run_ruff(["format", *common, "--quiet", str(path)])
-        broken = break_long_lines(read_text(path), WIDTH)
-        path.write_text(broken, encoding="utf-8", newline="\n")
-        run_ruff(["format", *common, "--quiet", str(path)])
-        # What is left is upstream's style; the line that has it says so.
-        run_ruff(["check", *common, "--select", RULES, "--ignore", LEFT_OUT, "--add-noqa", "--quiet", str(path)])
-        finished = read_text(path)
-    found = json.loads(left or "[]")
-    for entry in found:
-        if entry["code"] in _FATAL:
-            row = entry["location"]["row"]
-            raise ScaffoldError(f"the port has a defect in line {row}: {entry['message']}", hint="please report it")
-    ast.parse(finished)
-    return finished
 
 
 # Parameters of constructors that say nothing about a denoiser in plain torch.
@@ -102,7 +61,7 @@ def port_denoiser(
             always have one plain value. It is built without what the method does not need then.
 
     Raises:
-        ScaffoldError: there is no such class, or the module would have a defect.
+        ScaffoldError: there is no such class.
     """
     graph = ModuleGraph(source)
     origin = resolve(graph, module, name)
@@ -131,15 +90,13 @@ def port_denoiser(
         unbuilt = Unbuilt("", f"`{glue.unknown[0]}` is the engine's and has no counterpart")
         building, tables = None, None
         glue = _glue(graph, closure, kept, tables, state, building)
-    text = finish(
-        without_file_checks(glue.text(source.version or source.label, context.fields if context is not None else None))
-    )
+    text = glue.text(source.version or source.label, context.fields if context is not None else None)
     executed = glue.files()
     loads = building is not None and (building.streamed or building.handed)
     loads = loads and (closure.inner_loader() if own is not None else loader is not None)
     streams = building is not None and building.streamed
     return Port(
-        text=text,
+        text=without_file_checks(text),
         source=closure.source,
         entry=origin.name,
         classes=closure.classes,

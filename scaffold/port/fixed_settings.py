@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from scaffold.limits.bounded import Budget
-from scaffold.port.own_names import name_of
+from scaffold.port.slicing import name_of
 from scaffold.source.frame import Frame
 from scaffold.source.modules import ModuleGraph, ModuleInfo
 from scaffold.source.plain import Plain

@@ -7,10 +7,17 @@ import copy
 from collections.abc import Iterator, Sequence
 
 from scaffold.port.building_calls import placed
-from scaffold.port.call_arguments import arguments_of
 from scaffold.port.names import Defined, External, Scope
-from scaffold.port.own_names import assigned_by, name_of
-from scaffold.port.slicing import Owner, UnclearError, following, methods_named, own_names
+from scaffold.port.slicing import (
+    Owner,
+    UnclearError,
+    arguments_of,
+    assigned_by,
+    following,
+    methods_named,
+    name_of,
+    own_names,
+)
 from scaffold.source.syntax import walk_tree, without_docstring
 
 # Contexts under which modules are built that say where, or under which of the engine's settings: training has one.

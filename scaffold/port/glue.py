@@ -8,8 +8,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from scaffold.port.counterparts import counterparts
-from scaffold.port.executed import executed_files, is_executed
+from scaffold.port.counterparts import counterparts, executed_files, is_executed
 from scaffold.port.names import Defined, External, Origin, Scope
 from scaffold.source.modules import ModuleGraph
 from scaffold.source.syntax import is_docstring, walk_tree

@@ -6,8 +6,7 @@ import ast
 import copy
 from collections.abc import Callable, Sequence
 
-from scaffold.port.own_names import assigned_by, name_of
-from scaffold.port.slicing import UnclearError
+from scaffold.port.slicing import UnclearError, assigned_by, name_of
 from scaffold.source.syntax import walk_tree, without_docstring
 
 Finder = Callable[[ast.expr], ast.FunctionDef | None]

@@ -6,8 +6,6 @@ import ast
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import libcst as cst
-
 from scaffold.source.modules import Import, ModuleGraph, ModuleInfo
 from scaffold.source.syntax import walk_tree
 
@@ -91,37 +89,8 @@ class Scope:
             return None
         return resolve(self.graph, self.info.name, name)
 
-    def path(self, node: cst.BaseExpression) -> tuple[Origin | None, tuple[str, ...]]:
-        """Return what the root of ``a.b.c`` means, and the attributes that are left after modules are entered."""
-        parts: list[str] = []
-        while isinstance(node, cst.Attribute):
-            parts.insert(0, node.attr.value)
-            node = node.value
-        if not isinstance(node, cst.Name):
-            return None, ()
-        found = self.origin(node.value)
-        while parts and isinstance(found, External):
-            inside = self.graph.find(found.path)
-            found = (
-                resolve(self.graph, found.path, parts[0]) or External(f"{found.path}.{parts[0]}")
-                if inside is not None
-                else External(f"{found.path}.{parts[0]}")
-            )
-            parts.pop(0)
-        return found, tuple(parts)
-
 
 def _parameters(node: ast.FunctionDef) -> list[ast.AST]:
     found = node.args
     named = [*found.posonlyargs, *found.args, *found.kwonlyargs, *filter(None, (found.vararg, found.kwarg))]
     return [ast.arg(arg=entry.arg) for entry in named]
-
-
-def dotted(node: cst.BaseExpression) -> str | None:
-    """Return ``a.b.c`` as text; None for anything but names and attributes."""
-    if isinstance(node, cst.Name):
-        return node.value
-    if isinstance(node, cst.Attribute):
-        base = dotted(node.value)
-        return f"{base}.{node.attr.value}" if base else None
-    return None

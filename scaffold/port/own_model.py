@@ -11,8 +11,7 @@ from scaffold.port.building import NAME, owners_of
 from scaffold.port.building_calls import SOURCES, Maker
 from scaffold.port.known_branches import decided
 from scaffold.port.names import Defined, Scope, resolve
-from scaffold.port.own_names import assigned_by
-from scaffold.port.slicing import CONFIG, Follower, Owner, UnclearError, methods_named
+from scaffold.port.slicing import CONFIG, Follower, Owner, UnclearError, assigned_by, methods_named
 from scaffold.source.modules import ModuleGraph
 from scaffold.source.syntax import is_docstring, walk_tree
 

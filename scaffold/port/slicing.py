@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from scaffold.port.own_names import assigned_by, assigned_in, name_of, names_read
 from scaffold.source.modules import ModuleInfo
-from scaffold.source.syntax import walk_tree
+from scaffold.source.syntax import is_own, walk_tree
 
 CONFIG = "od_config"
 _DEPTH = 6
@@ -269,3 +268,65 @@ def _negated(test: ast.expr) -> ast.expr:
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Is, ast.IsNot)):
         return ast.Compare(test.left, [ast.IsNot() if isinstance(test.ops[0], ast.Is) else ast.Is()], test.comparators)
     return ast.UnaryOp(ast.Not(), test)
+
+
+# Names that statements read and assign, attributes of ``self`` among them.
+
+
+def name_of(node: ast.expr) -> str | None:
+    """Return ``x`` or ``self.x``."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if is_own(node):
+        return f"self.{node.attr}"
+    return None
+
+
+def names_read(node: ast.expr) -> set[str]:
+    """Return the names and attributes of ``self`` that an expression reads."""
+    found = {name for inner in walk_tree(node) if isinstance(inner, ast.expr) and (name := name_of(inner))}
+    return found - {"self"}
+
+
+def assigned_in(target: ast.expr) -> set[str]:
+    return {name for inner in walk_tree(target) if isinstance(inner, ast.expr) and (name := name_of(inner))}
+
+
+def assigned_by(statements: Sequence[ast.stmt]) -> set[str]:
+    """Return the names and attributes of ``self`` that statements assign, in whatever block."""
+    found: set[str] = set()
+    for statement in statements:
+        for node in walk_tree(statement):
+            if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    found |= assigned_in(target)
+            elif isinstance(node, ast.With):
+                found |= {name for item in node.items for name in assigned_in(item.optional_vars or ast.Constant(0))}
+    return found
+
+
+# What the parameters of a function or method are given by one call.
+
+
+def arguments_of(call: ast.Call, method: ast.FunctionDef, *, bound: bool = True) -> Iterator[tuple[str, ast.expr]]:
+    """Yield a call's parameters and what they are given.
+
+    Raises:
+        UnclearError: that cannot be told.
+    """
+    static = any(ast.unparse(decorator) == "staticmethod" for decorator in method.decorator_list)
+    if (method.decorator_list and not static) or method.args.vararg or method.args.kwarg or method.args.posonlyargs:
+        raise UnclearError(method.name)
+    parameters = method.args.args[1:] if bound and not static else method.args.args
+    if any(isinstance(given, ast.Starred) for given in call.args) or any(k.arg is None for k in call.keywords):
+        raise UnclearError(method.name)
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
+    defaults = dict(zip([a.arg for a in method.args.args][::-1], method.args.defaults[::-1], strict=False))
+    only = zip(method.args.kwonlyargs, method.args.kw_defaults, strict=True)
+    defaults |= {entry.arg: default for entry, default in only if default is not None}
+    for index, parameter in enumerate([*parameters, *method.args.kwonlyargs]):
+        at = index if index < len(parameters) and index < len(call.args) else None
+        value = call.args[at] if at is not None else named.get(parameter.arg, defaults.get(parameter.arg))
+        if value is None:
+            raise UnclearError(parameter.arg)
+        yield parameter.arg, value

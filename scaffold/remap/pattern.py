@@ -96,8 +96,3 @@ class Pattern:
 def literal(name: str) -> str:
     """Return the pattern text that matches exactly this piece of a key."""
     return name.replace("{", "{{").replace("}", "}}")
-
-
-def unescaped(text: str) -> str:
-    """Return the piece of a key that a pattern text without placeholders matches."""
-    return text.replace("{{", "{").replace("}}", "}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -38,6 +39,17 @@ class Value:
     """Anything; ``at`` is where it was computed."""
 
     at: Evidence | None = field(default=None, kw_only=True, repr=False)
+
+    def __init_subclass__(cls) -> None:
+        """Keep the representation of this class: values lead to each other, also back to themselves."""
+        if "__repr__" not in cls.__dict__:
+            cls.__repr__ = Value.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        """Kind and plain fields, in at most a few hundred characters."""
+        plain = {f.name: getattr(self, f.name, None) for f in fields(self)}
+        told = (f"{n}={reprlib.repr(v)}" for n, v in plain.items() if isinstance(v, (str, int, float)))
+        return f"{type(self).__name__}({', '.join(told)})"
 
     def parts(self) -> list[Value]:
         """The values this one was made from."""

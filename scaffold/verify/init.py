@@ -153,11 +153,11 @@ def _keys_read(node: ast.AST, file: str, sizes: dict[str, dict[str, _Found]]) ->
     """
     if not isinstance(node, ast.FunctionDef):
         return None
-    held: dict[str, tuple[str, ...]] = {}
+    paths: dict[str, tuple[str, ...]] = {}
 
     def path_of(value: ast.expr) -> tuple[str, ...] | None:
         if isinstance(value, ast.Name):
-            return held.get(value.id)
+            return paths.get(value.id)
         if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
             inner, name = path_of(value.value), value.slice.value
             return None if inner is None or not isinstance(name, str) else (*inner, name)
@@ -168,7 +168,7 @@ def _keys_read(node: ast.AST, file: str, sizes: dict[str, dict[str, _Found]]) ->
     nodes = sorted((n for n in ast.walk(node) if hasattr(n, "lineno")), key=lambda n: n.lineno)
     for one in nodes:
         if isinstance(one, ast.Assign) and (path := path_of(one.value)) is not None:
-            held.update({target.id: path for target in one.targets if isinstance(target, ast.Name)})
+            paths.update({target.id: path for target in one.targets if isinstance(target, ast.Name)})
     if not any(path_of(one) == () for one in nodes if isinstance(one, ast.Call)):
         return None
     found: dict[tuple[str, ...], _Found] = {}

@@ -147,7 +147,7 @@ ALTERED: dict[str, tuple[Edits, dict[str, Any]]] = {
     ),
     "negative prompt that is always encoded": (
         [(PIPELINE, "            if neg_prompt:\n", "            if True:\n")],
-        {"detail.negative.kind": "empty_string"},
+        {"detail.negative.kind": None},
     ),
     "positions that start at zero": (
         [(MODEL, "_ids.extend([curr_position_id] * (num_image", "_ids.extend([0] * (num_image")],

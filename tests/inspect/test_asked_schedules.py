@@ -31,7 +31,7 @@ for t in times:
 def test_schedule_that_a_helper_asks_for(tmp_path: Path, given: str, before: str, steps: str | None) -> None:
     found = look(tmp_path, RETRIEVE.format(given=given, before=before), init=HELD)
     assert found.value("scheduler.steps") == steps
-    assert (found.value("scheduler.direction"), found.value("scheduler.call")) == ("descending", "scheduler.step")
+    assert found.value("scheduler.call") == "scheduler.step"
 
 
 def test_default_number_of_steps(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ class Wrapped:
     init = "from diffusers import FlowMatchEulerDiscreteScheduler\n"
     init += "self.scheduler = Wrapped(FlowMatchEulerDiscreteScheduler())"
     found = look(tmp_path, loop, init=init, before=before)
-    assert (found.value("scheduler.steps"), found.value("scheduler.direction")) == ("n", "descending")
+    assert found.value("scheduler.steps") == "n"
 
 
 def test_option_that_a_constructor_replaces(tmp_path: Path) -> None:

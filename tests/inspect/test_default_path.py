@@ -65,24 +65,6 @@ def test_loop_that_runs_by_default(tmp_path: Path, test: str, opted: bool) -> No
     assert found.value("scheduler.arguments") == ([*PLAIN, "extra"] if opted else PLAIN)
 
 
-@pytest.mark.parametrize(
-    ("given", "shift"),
-    [
-        ("", 1.0),
-        (', shift=params.extra_args.get("shift", 5.0)', 5.0),
-        (", shift=None", 1.0),
-        (", shift=self.shift", None),
-    ],
-)
-def test_shift_that_is_asked_for(tmp_path: Path, given: str, shift: float | None) -> None:
-    init = "self.shift = read()\nself.scheduler = Scheduler(shift=1)"
-    asked = f"self.scheduler.set_timesteps(steps{given})\n"
-    found = look(tmp_path, asked + STEP, init=init, before="from somewhere import Scheduler, read")
-    if given.endswith("self.shift"):
-        assert found.fact("scheduler.shift").confidence == "unknown"
-    assert found.value("scheduler.shift") == shift
-
-
 COUNTED = """
 none = self.encode("")
 other = self.encode("other")

@@ -107,22 +107,29 @@ def test_default_that_the_pipeline_fills_in(tmp_path: Path) -> None:
     assert look(tmp_path, loop(BOTH + "v = u + scale * (c - u)", before)).value("cfg.scales") == {"strength": 6.5}
 
 
-@pytest.mark.parametrize(
-    ("before", "kind"),
-    [
-        ('none = self.encode("")\n', "empty_string"),
-        ('none = self.encode(" ")\n', "space"),
-        ('none = self.encode(prompt.get("negative_prompt", ""))\n', "empty_string"),
-        ('none = self.encode(prompt.get("negative_prompt") or " ")\n', "space"),
-        ("none = torch.zeros_like(cond)\n", "zeros"),
-        ("none = cond[:, :0]\n", "empty"),
-        ("none = torch.empty((1, 0, 8))\n", "empty"),
-        ("none = torch.tensor([[self.tokenizer.pad_token_id]])\n", "special_tokens"),
-        ('none = [self.tokenizer.convert_tokens_to_ids("<|none|>")]\n', "special_tokens"),
-    ],
-)
-def test_what_the_unconditional_branch_is_given(tmp_path: Path, before: str, kind: str) -> None:
-    assert look(tmp_path, loop(BOTH + "v = u + scale * (c - u)", before)).value("detail.negative.kind") == kind
+def test_zeros_in_the_place_of_the_prompt(tmp_path: Path) -> None:
+    guided = BOTH + "v = u + scale * (c - u)"
+    found = look(tmp_path, loop(guided, "none = torch.zeros_like(cond)\n")).fact("detail.negative.kind")
+    assert (found.value, found.confidence) == ("zeros", "likely")
+
+
+def test_words_in_the_place_of_the_prompt_are_not_worked_out(tmp_path: Path) -> None:
+    before = 'none = self.encode(prompt.get("negative_prompt") or " ")\n'
+    found = look(tmp_path, loop(BOTH + "v = u + scale * (c - u)", before))
+    assert found.fact("detail.negative.kind").confidence == "unknown"
+    assert found.value("detail.negative.keys") == ["prompt.negative_prompt"]
+
+
+def test_a_join_along_the_tokens_is_no_branch(tmp_path: Path) -> None:
+    body = "c = self.net(x, sigmas[i], torch.cat([cond, torch.zeros_like(cond)], dim=1))\n"
+    body += "u = self.net(x, sigmas[i], self.learned)\nv = u + scale * (c - u)"
+    found = look(tmp_path, loop(body), init="self.learned = nn.Parameter(torch.ones(8))")
+    assert found.value("detail.negative.kind") is None
+
+
+def test_no_branch_at_all(tmp_path: Path) -> None:
+    found = look(tmp_path, loop("v = self.net(x, sigmas[i], cond)")).fact("detail.negative.kind")
+    assert (found.value, found.confidence) == ("none", "likely")
 
 
 def test_unconditional_branch_that_is_not_known(tmp_path: Path) -> None:

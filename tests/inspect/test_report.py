@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 
 from scaffold.inspect import Report, inspect_pipeline
+from scaffold.inspect.program.values import Const, Seq
 from scaffold.inspect.questions import vae
-from scaffold.inspect.shown_details import SHOWN
+from scaffold.inspect.report import SHOWN
 from scaffold.inspect.text import UNKNOWN_MARK, print_report
 from scaffold.upstream import locate
 
@@ -260,3 +261,10 @@ def test_checkpoint_headers_are_shown(tmp_path: Path) -> None:
     assert "a.safetensors" in shown
     assert "3 BF16" in shown
     assert "4,096" in shown
+
+
+def test_a_value_that_leads_back_to_itself_is_told_in_a_line() -> None:
+    filled = Seq("list", [])
+    filled.items += [filled] * 40 + [Const("x" * 4000)]
+    assert repr(filled) == "Seq(kind='list', exact=True, depth=0)"
+    assert len(repr(Const("x" * 4000))) < 100

@@ -12,30 +12,30 @@ from scaffold.upstream import locate
 pytestmark = pytest.mark.upstream
 
 # key: evaluations, direction of the loop's times, shift (None: none, one that follows the image, or of a class that is
-# not followed), dimensions of the sample.
+# not followed), dimensions of the sample (None: not of a literal shape).
 BY_HAND: dict[str, dict[str, tuple[Any, ...]]] = {
     "0.30.0": {
-        "MammothModa2DiTPipeline": ("n", None, None, 4),
-        "AuKPipeline": ("n", "ascending", None, 3),
-        "WanS2VPipeline": ("n", None, None, 5),
+        "MammothModa2DiTPipeline": ("n", None, None, None),
+        "AuKPipeline": ("n", "ascending", None, None),
+        "WanS2VPipeline": ("n", None, None, None),
         # Its grid of eight distilled levels or its straight line: an option of the engine chooses.
-        "LongCatVideoAvatarPipeline": (None, "descending", None, 5),
+        "LongCatVideoAvatarPipeline": (None, None, None, None),
         "BooguImagePipeline": ("n", None, None, 4),
         "LancePipeline": ("n", "descending", 3.0, 2),
         # Its number of steps goes through a dictionary that a loop fills.
-        "MingImagePipeline": (None, "descending", None, 4),
-        "MingImageDiffusionPipeline": ("n", "descending", None, 5),
+        "MingImagePipeline": (None, None, None, 4),
+        "MingImageDiffusionPipeline": ("n", None, None, None),
         # The output is negated, and with a time for each token so is the step.
-        "SanaWmPipeline": ("n", None, None, 5),
+        "SanaWmPipeline": ("n", None, None, None),
         # As many turns as a setting says that is not a request's.
         "InternVLAA1Pipeline": (None, None, None, 3),
         "Gr00tN1d7Pipeline": (None, None, None, 3),
-        "Pi0Pipeline": ("n", None, None, 3),
-        "Pi05Pipeline": ("n", None, None, 3),
+        "Pi0Pipeline": ("n", None, None, None),
+        "Pi05Pipeline": ("n", None, None, None),
         "HunyuanImage3ForCausalMM": ("n", None, None, None),
         "OmniGen2Pipeline": ("n", None, None, 4),
         "LingBotVideoPipeline": ("n", None, None, 5),
-        "AnimaPipeline": ("n", "descending", 3.0, 5),
+        "AnimaPipeline": ("n", None, None, 5),
     },
     "0.27.0rc1": {
         # It carries one clip, and gives its step a batch of one.
@@ -43,12 +43,12 @@ BY_HAND: dict[str, dict[str, tuple[Any, ...]]] = {
         "BooguImagePipeline": ("n", None, None, 4),
         "LingBotVideoPipeline": ("n", None, None, 5),
         "OmniGen2Pipeline": ("n", None, None, 4),
-        "HunyuanImage3ForCausalMM": ("n", "descending", None, None),
+        "HunyuanImage3ForCausalMM": ("n", None, None, None),
     },
     "0.22.0": {
         "WanS2VPipeline": ("n", None, None, 4),
         "OmniGen2Pipeline": ("n", None, None, 4),
-        "HunyuanImage3ForCausalMM": ("n", "descending", None, None),
+        "HunyuanImage3ForCausalMM": ("n", None, None, None),
     },
 }
 FACTS = (

@@ -104,8 +104,8 @@ def test_a_folder_of_diffusers(port_text: PortText) -> None:
         + (pipeline[pipeline.index("    def setup") :])
     )
     port = port_text(text + pipeline, pipeline="Pipeline")
-    assert 'Model.from_config(Model.load_config(od_config.model, subfolder="dit"))' in port.text
-    assert 'weights_sources = [("dit", "transformer.", None)]' in port.text
+    assert "Model.from_config(Model.load_config(od_config.model, subfolder='dit'))" in port.text
+    assert "weights_sources = [('dit', 'transformer.', None)]" in port.text
     assert not port.streamed
 
 

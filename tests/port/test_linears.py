@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scaffold.port.counts import layer_counts
-from scaffold.port.linears import find_layout
+from scaffold.port.linears import find_layout, layer_counts
 
 TEXT = """
 class Feed(nn.Module):

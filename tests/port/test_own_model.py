@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from scaffold.port.known_branches import decided
+from scaffold.port.layer_lists import unset_arguments
 from scaffold.port.names import Defined
 from scaffold.port.own_model import OwnModel, own_model
-from scaffold.port.unset_arguments import unset_arguments
 from scaffold.source.modules import ModuleGraph
 from scaffold.upstream import locate
 

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from scaffold.port.counterparts import counterparts
-from scaffold.port.recomputed import recomputed
+from scaffold.port.layer_lists import recomputed
 from scaffold.port.unset import without_unset
 from tests.port.conftest import HEAD, PortText
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from scaffold.errors import ScaffoldError
-from scaffold.port.kept_state import KeptState, kept_state
 from scaffold.port.region import port_region
+from scaffold.port.result import KeptState, kept_state
 from scaffold.source.modules import ModuleGraph
 from scaffold.upstream import locate
 

@@ -37,7 +37,7 @@ def _rows() -> Iterator[Any]:
         yield pytest.param(bug, id=name, marks=[pytest.mark.table] if further else [])
 
 
-@pytest.mark.parametrize("bug", _rows())
+@pytest.mark.parametrize("bug", list(_rows()))
 def test_each_known_bug_fails_its_contract(
     bug: dict[str, Any], copied: Path, results: Any, edit: Callable[..., None]
 ) -> None:

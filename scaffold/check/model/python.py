@@ -177,9 +177,9 @@ class FunctionModel:
     @cached_property
     def calls(self) -> list[ast.Call]:
         """All calls in the body, those in nested functions and lambdas included; not those in decorators."""
-        inside = self.file.index.nodes(ast.Call, self.node)
+        calls = self.file.index.nodes(ast.Call, self.node)
         around = [*self.node.decorator_list, self.node.args]
-        return [call for call in inside if not any(self.file.index.contains(node, call) for node in around)]
+        return [call for call in calls if not any(self.file.index.contains(node, call) for node in around)]
 
     @cached_property
     def assignments(self) -> tuple[tuple[str, ast.expr], ...]:

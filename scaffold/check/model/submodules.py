@@ -277,9 +277,9 @@ class _Reader:
         elif isinstance(node, ast.Call) and self._file.qualified(node.func) in ("list", "tuple") and node.args:
             yield from self._elements(node.args[0], path, hops + 1)
         elif isinstance(node, ast.Call) and isinstance(called := resolve(self._file, node, self._cls), FunctionModel):
-            inside = _Reader(called.file, self._cls)
+            reader = _Reader(called.file, self._cls)
             for result in returned(called):
-                yield from inside._elements(result, path, hops + 1)
+                yield from reader._elements(result, path, hops + 1)
         else:
             yield Built(self._file, None, one)
 
@@ -344,8 +344,8 @@ def _original(file: PythonFile, value: ast.expr) -> ast.expr:
     while isinstance(found, ast.Call) and file.qualified(found.func) in _COPIES and len(found.args) == 1:
         found = follow(file, found.args[0])
     if isinstance(found, ast.Call) and attribute_name(found) in ("to", "requires_grad_", "eval", "train"):
-        held = found.func.value if isinstance(found.func, ast.Attribute) else found
-        found = follow(file, held) if isinstance(follow(file, held), ast.Call) else found
+        receiver = found.func.value if isinstance(found.func, ast.Attribute) else found
+        found = follow(file, receiver) if isinstance(follow(file, receiver), ast.Call) else found
     return found
 
 
@@ -439,8 +439,9 @@ def _table(file: PythonFile, table: ast.expr) -> tuple[str, PythonFile | None, a
     around = file.function_around(table)
     if isinstance(table, ast.Attribute) and isinstance(table.value, ast.Name) and around is not None and around.cls:
         if table.value.id == around.bound:
-            held = around.cls.attribute(table.attr) or next(iter(around.cls.instance_attributes(table.attr)), None)
-            return table.attr, held.file if held is not None else None, held.value if held is not None else None
+            attributes = [around.cls.attribute(table.attr), *around.cls.instance_attributes(table.attr)]
+            first = next((attribute for attribute in attributes if attribute is not None), None)
+            return (table.attr, None, None) if first is None else (table.attr, first.file, first.value)
     found = file.project.definition(file.qualified(table) or "")
     if found is None or found[1].kind != "variable":
         return "", None, None

@@ -69,9 +69,9 @@ class DiskTree:
 
     def files(self, folder: str) -> list[str]:
         """Return the files below a folder; links to folders are not followed."""
-        inside = [mount for mount in self._mounts if folder == "" or mount.startswith(folder + "/")]
-        found = sorted(path for mount in inside for path in self.files(mount))
-        return found if inside and self._only else sorted([*found, *self._below(folder)])
+        below = [mount for mount in self._mounts if folder == "" or mount.startswith(folder + "/")]
+        found = sorted(path for mount in below for path in self.files(mount))
+        return found if below and self._only else sorted([*found, *self._below(folder)])
 
     def _below(self, folder: str) -> list[str]:
         top = self.locate(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaffold.inspect.program.algebra import options, walk
-from scaffold.inspect.program.by_default import by_default, leans
+from scaffold.inspect.program.conditions import by_default, leans
 from scaffold.inspect.program.trace import CallRecord, LoopRecord, Trace
 from scaffold.inspect.program.updates import (
     STEP_METHOD,

@@ -6,8 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from scaffold.inspect.program.algebra import is_none, join, options
-from scaffold.inspect.program.by_default import by_default
-from scaffold.inspect.program.conditions import MEDIA_KEY, params_of
+from scaffold.inspect.program.conditions import MEDIA_KEY, by_default, params_of
 from scaffold.inspect.program.trace import Write
 from scaffold.inspect.program.updates import WRITTEN
 from scaffold.inspect.program.values import (

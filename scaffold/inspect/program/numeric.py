@@ -122,11 +122,6 @@ def engine_value(value: Value | None) -> Any:
     return value.value if isinstance(value, Const) else _Evaluation(_engine_default, {}).of(value)
 
 
-def plain(value: Value | None, known: Mapping[int, Any] | None = None) -> Any:
-    """The plain value behind ``value``, with values given for some nodes by ``id`` and defaults for the rest."""
-    return _Evaluation(_default, known or {}).of(value)
-
-
 def number(value: Value | None, known: Mapping[int, Any]) -> float | None:
     """Evaluate ``value`` with numbers given for some nodes by ``id`` and defaults for the rest."""
     result = _Evaluation(_default, known).of(value)

@@ -278,18 +278,6 @@ def base_grid(value: Value) -> Call | None:
     return next((node for node in walk(value) if is_grid(node)), None)
 
 
-def graded_part(vector: Value, grid: Call) -> Value:
-    """Return, of joined points such as a grid and a last point, those made from the grid."""
-    while isinstance(vector, Call) and vector.name in JOINING and vector.args:
-        parts = vector.args[0].items if isinstance(vector.args[0], Seq) else vector.args
-        graded = [part for part in parts if any(node is grid for node in walk(part))]
-        graded = [part for part in graded if _one(part) is None]
-        if len(graded) != 1:
-            break
-        vector = graded[0]
-    return vector
-
-
 def is_grid(node: Value) -> TypeGuard[Call]:
     """Whether a value is an evenly spaced grid."""
     return isinstance(node, Call) and node.name == "linspace" and isinstance(node.func, External)

@@ -46,6 +46,13 @@ def reshaped(value: Call) -> Value | None:
     return None
 
 
+def without_reshaping(value: Value) -> Value:
+    """What a value is made from by rearranging and repeating alone."""
+    while isinstance(value, Call) and (inner := reshaped(value)) is not None:
+        value = inner
+    return value
+
+
 def is_sample(value: Value, variable: Value) -> bool:
     """Whether a value is the variable itself, reshaped, joined with itself or scaled for the model."""
     for option in options(value):

@@ -6,7 +6,7 @@ import ast
 
 from scaffold.inspect.program.algebra import Search, options, walk
 from scaffold.inspect.program.trace import LoopRecord
-from scaffold.inspect.program.turns import JOINS, SHAPE_METHODS, is_entry, is_sample, is_turn, reshaped
+from scaffold.inspect.program.turns import JOINS, SHAPE_METHODS, is_entry, is_sample, is_turn, without_reshaping
 from scaffold.inspect.program.values import Attr, Call, Carried, Choice, Const, Index, Item, Obj, Op
 from scaffold.source.values import External, Func, Value
 
@@ -35,18 +35,12 @@ def is_renoised(value: Call | Op, variable: Carried) -> bool:
 def _is_noise(value: Value, variable: Carried) -> bool:
     """Whether a value is noise drawn in the loop of ``variable``, scaled at the most."""
     for option in options(value):
-        node = option
-        for _ in range(8):
-            if isinstance(node, Op) and node.op in ("*", "/") and len(node.args) == 2:
-                if any(_is_noise(a, variable) for a in node.args):
-                    return True
-                break
-            if isinstance(node, Call) and node.name in NOISE_CALLS:
-                return variable.loop in node.loops
-            if isinstance(node, Call) and (inner := reshaped(node)) is not None:
-                node = inner
-            else:
-                break
+        node = without_reshaping(option)
+        if isinstance(node, Op) and node.op in ("*", "/") and len(node.args) == 2:
+            if any(_is_noise(a, variable) for a in node.args):
+                return True
+        elif isinstance(node, Call) and node.name in NOISE_CALLS:
+            return variable.loop in node.loops
     return False
 
 
@@ -71,12 +65,11 @@ def _called(call: Call) -> Value:
 def unwrap(value: Value) -> Value:
     """Look through ``.prev_sample``, ``[0]`` and reshaping to what was computed."""
     for _ in range(12):
+        value = without_reshaping(value)
         if (isinstance(value, Attr) and isinstance(value.base, (Call, Choice, Item))) or isinstance(value, Item):
             value = value.base
         elif isinstance(value, Call) and value.name == WRITTEN:
             value = value.args[1] if any(isinstance(n, Call) for n in walk(value.args[1])) else value.args[0]
-        elif isinstance(value, Call) and (inner := reshaped(value)) is not None:
-            value = inner
         elif isinstance(value, Call) and value.name == "where" and len(value.args) == 3:
             # Some entries are unchanged, such as those of a conditioning frame.
             kept = [a for a in value.args[1:] if not isinstance(a, Carried)]

@@ -10,19 +10,20 @@ from scaffold.inspect.guidance import (
     USER_ROOTS,
     Guidance,
     as_guidance,
+    behind,
     combine_region,
+    find_scales,
     has_number,
     innermost_first,
     most_negatives,
+    named_scales,
     number_of,
+    other_names,
     plain_parts,
     region_parts,
     scale_param,
 )
-from scaffold.inspect.guidance_execution import find_execution
-from scaffold.inspect.guidance_interval import find_interval
-from scaffold.inspect.guidance_renorm import find_renorm
-from scaffold.inspect.guidance_scales import behind, find_scales, named_scales, other_names
+from scaffold.inspect.guidance_settings import find_execution, find_interval, find_renorm
 from scaffold.inspect.program import Program, once
 from scaffold.inspect.program.algebra import depends, is_none, options, same, truth_by_parts
 from scaffold.inspect.program.denoising import Denoising

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.key_edits import (
+    Rules,
     cut_before,
     cut_of,
     ending,
+    handed_on,
+    held_names,
     is_cut_off,
     is_key,
     joins_cut_off,
     known_prefixes,
+    leaves_out,
     pieced_together,
     put_on,
     said,
     whole_names,
 )
-from scaffold.inspect.loading_rules import Rules
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.name_tests import (
@@ -29,9 +32,7 @@ from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import Conditions
 from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj, Op, Param, Seq
 from scaffold.inspect.report import FILES
-from scaffold.inspect.skipped_weights import filters, handed_on, held_names, leaves_out
-from scaffold.inspect.weight_files import opens_files, weight_files
-from scaffold.inspect.weight_sources import text_of, weight_sources
+from scaffold.inspect.weight_sources import opens_files, text_of, weight_files, weight_sources
 from scaffold.source.values import Func, Value
 
 ORDER = 7
@@ -41,14 +42,22 @@ KEYS = (
     "answers.checkpoint.stacked",
     "answers.checkpoint.ignored",
     "detail.checkpoint.loader_location",
-    "detail.checkpoint.drops_unmatched",
     "detail.checkpoint.rules",
+    "detail.checkpoint.loader_prefix",
+    "detail.checkpoint.second_prefix",
+    "detail.checkpoint.second_names",
 )
+
 LOADER = "load_weights"
 _HOW = {"prefix": "prefix", "suffix": "suffix"}
 
 
 def answers(program: Program) -> dict[str, Fact]:
+    """Return the facts of ``KEYS``."""
+    return {**_checkpoint(program), **_loader_prefix(program)}
+
+
+def _checkpoint(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     files, sure = weight_files(program)
     if files:
@@ -82,8 +91,6 @@ def answers(program: Program) -> dict[str, Fact]:
     place = rules.loaders[0]
     facts["detail.checkpoint.loader_location"] = fact(f"{place.file}:{place.line}", rules.loaders)
     facts["detail.checkpoint.rules"] = fact(_placed(rules), rules.loaders)
-    if rules.filtered is not None:
-        facts["detail.checkpoint.drops_unmatched"] = fact(True, [rules.filtered], "likely")
     return facts
 
 
@@ -222,11 +229,6 @@ def _collect(program: Program, rules: Rules, edits: int, skips: int, own: bool, 
                 # What a module's own loader is given has lost the prefix under which the checkpoint has it.
                 if own or how in ("contains", "suffix"):
                     rules.skipped.setdefault((how, text), skip.at)
-    if rules.filtered is None:
-        for test in program.trace.tests:
-            cond = test.cond
-            if isinstance(cond, Op) and cond.op == "in" and from_checkpoint(cond.args[0]) and test.function:
-                rules.filtered = test.at if filters(program, test.at) else None
 
 
 def _from_method(value: Call, row: Value | None, rules: Rules) -> None:
@@ -283,3 +285,51 @@ def _from_concatenation(value: Op, conditions: Conditions, rules: Rules) -> None
             rules.anchor(before + prefix, target + prefix[cut:], value.at)
     if not prefixes and cut == 0 and isinstance(rest, (Item, Call, Attr)):
         rules.anchor("", target, value.at)
+
+
+# What the engine puts before the names of a checkpoint before the pipeline's loader sees them.
+
+
+def _loader_prefix(program: Program) -> dict[str, Fact]:
+    """``loader_prefix`` where one weight source streams the root and its prefix is a text; no prefix is an empty one.
+
+    ``second_prefix`` is one that names a module whose parts the pipeline holds itself before, ``second_names`` these:
+    vllm loads an embedding that stands twice under its first name, and raises where it comes under the second alone.
+    """
+    return {**_of_root(program), **_second(program)}
+
+
+def _second(program: Program) -> dict[str, Fact]:
+    held = list(program.pipeline.attrs.items())
+    for _, source in weight_sources(program):
+        prefix = text_of(source.kwargs.get("prefix")) or ""
+        for place, (name, value) in enumerate(held):
+            for module in options(value) if prefix == f"{name}." else []:
+                if not isinstance(module, Obj):
+                    continue
+                program.execution.attributes.ensure_ready(module)
+                before = {inner: {id(o) for o in options(part) if isinstance(o, Obj)} for inner, part in held[:place]}
+                twice = [n for n, part in module.attrs.items() if before.get(n, set()) & {id(o) for o in options(part)}]
+                if twice:
+                    return {
+                        "detail.checkpoint.second_prefix": fact(prefix, [source.at, module.at]),
+                        "detail.checkpoint.second_names": fact(twice, [module.at]),
+                    }
+    return {}
+
+
+def _of_root(program: Program) -> dict[str, Fact]:
+    found = []
+    for _, source in weight_sources(program):
+        folder = source.kwargs.get("subfolder")
+        if folder is None or (isinstance(folder, Const) and not folder.value):
+            found.append(source)
+    if len(found) != 1:
+        return {}
+    prefix = found[0].kwargs.get("prefix")
+    text = "" if prefix is None else text_of(prefix)
+    return (
+        {"detail.checkpoint.loader_prefix": fact(text, [prefix.at if prefix is not None else found[0].at])}
+        if text is not None
+        else {}
+    )

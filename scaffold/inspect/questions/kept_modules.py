@@ -8,9 +8,9 @@ from scaffold.inspect.facts import Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import options
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.turns import is_sample, is_turn, reshaped
+from scaffold.inspect.program.turns import is_sample, is_turn, without_reshaping
 from scaffold.inspect.program.updates import through_model
-from scaffold.inspect.program.values import Attr, Call, Const, Item, Map, Obj
+from scaffold.inspect.program.values import Call, Const, Item, Map, Obj
 from scaffold.source.values import Value
 
 ORDER = 12
@@ -39,7 +39,7 @@ def answers(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     last: dict[str, KeptCall] = {}
     for call in kept_calls(program):
-        given = [rearranged(value) for value in call.arguments]
+        given = [without_reshaping(value) for value in call.arguments]
         if any(is_sample(value, loop.sample) for value in given):
             facts.setdefault("detail.modules.input", fact(call.path, [call.record.at]))
         elif any(is_turn(value, loop.number) for value in given):
@@ -78,19 +78,3 @@ def _held(program: Program, name: str, key: str) -> Obj | None:
             if len(found) == 1:
                 return found[0]
     return None
-
-
-def rearranged(value: Value) -> Value:
-    """What a value is made from by rearranging and repeating alone."""
-    for _ in range(12):
-        if not isinstance(value, Call):
-            break
-        inner = reshaped(value)
-        if inner is None and value.name == "einsum" and len(value.args) == 2:
-            inner = value.args[1]
-        if inner is None and value.name == "expand" and isinstance(value.func, Attr):
-            inner = value.func.base
-        if inner is None:
-            break
-        value = inner
-    return value

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from scaffold.inspect.facts import Fact, fact
+from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, options, walk
 from scaffold.inspect.program.numeric import default_of
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.values import Attr, Call, Choice, Const, Elem, Item, Op, Param, Seq, Slice
+from scaffold.inspect.program.turns import without_reshaping
+from scaffold.inspect.program.values import Attr, Call, Conf, Const, Elem, Op, Param, Seq
 from scaffold.source.values import Value
 
 ORDER = 10
@@ -19,8 +20,15 @@ KEYS = (
     "answers.latents.layout",
     "detail.scheduler.sample_rank",
     "detail.latents.patch",
+    "detail.latents.noise_scale",
 )
+
 _NOISE = frozenset(("randn", "randn_tensor", "randn_like"))
+
+
+def answers(program: Program) -> dict[str, Fact]:
+    """Return the facts of ``KEYS``."""
+    return {**_latents(program), **_noise_scale(program)}
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,7 @@ class Unpatchify:
     outer: Call | None
 
 
-def answers(program: Program) -> dict[str, Fact]:
+def _latents(program: Program) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     noise = initial_noise(program)
     rank = sample_rank(program)
@@ -91,40 +99,18 @@ def sample_rank(program: Program) -> int | None:
 def _rank(value: Value | None, depth: int = 0) -> int | None:
     if value is None or depth > 12:
         return None
-    if isinstance(value, Choice):
-        found = {r for o in options(value) if (r := _rank(o, depth + 1)) is not None}
-        return found.pop() if len(found) == 1 else None
-    if isinstance(value, Param):
-        return _rank(value.default, depth + 1)
     if isinstance(value, Op) and value.op in ("*", "/", "+", "-"):
         return max((r for a in value.args if (r := _rank(a, depth + 1)) is not None), default=None)
     if isinstance(value, Seq):
         return next((r for item in value.items if (r := _rank(item, depth + 1)) is not None), None)
-    if isinstance(value, Item) and isinstance(value.key, Seq):
-        parts = value.key.items
-        return _rank(value.base, depth + 1) if all(isinstance(p, Slice) for p in parts) else None
     if not isinstance(value, Call):
         return None
     if value.name in ("cat", "concat", "stack") and value.args:
         inner = _rank(value.args[0], depth + 1)
         return inner + (value.name == "stack") if inner is not None else None
-    if isinstance(value.func, Attr) and value.name in ("reshape", "view"):
-        return _shaped(value.args)
-    if isinstance(value.func, Attr) and value.name in ("permute", "transpose", "to"):
+    if isinstance(value.func, Attr) and value.name == "to":
         return _rank(value.func.base, depth + 1)
-    if isinstance(value.func, Attr) and value.name in ("unsqueeze", "chunk"):
-        inner = _rank(value.func.base, depth + 1)
-        return inner + (value.name == "unsqueeze") if inner is not None else None
     return _noise_rank(value)
-
-
-def _shaped(sizes: list[Value]) -> int | None:
-    """Return the number of dimensions of a new shape."""
-    if len(sizes) == 1 and isinstance(sizes[0], Seq):
-        sizes = sizes[0].items if sizes[0].exact else []
-    elif len(sizes) == 1:
-        return None
-    return len(sizes) if sizes and not any(isinstance(s, Elem) for s in sizes) else None
 
 
 def _noise_rank(value: Call) -> int | None:
@@ -216,3 +202,50 @@ def _layout(found: Unpatchify) -> str | None:
 def _patch(found: Unpatchify) -> Value | None:
     letters = grid_letters(found)
     return found.sizes[letters[2]] if letters is not None else None
+
+
+# How large the initial noise is, as a multiple of unit noise.
+
+_KEEPING = frozenset(("to", "float", "contiguous", "clone", "cpu"))
+
+
+def _noise_scale(program: Program) -> dict[str, Fact]:
+    """The product of the numbers that noise is multiplied with before the first turn; unknown where one is none."""
+    loop = program.denoising
+    if loop is None or loop.sample is None or loop.sample.init is None:
+        return {}
+    found = [_scale(option) for option in options(loop.sample.init)]
+    first = found[0]
+    if first is None or any(f is None or f[0] != first[0] for f in found):
+        return {}
+    return {
+        "detail.latents.noise_scale": fact(
+            first[0], first[1], "certain" if all(f is not None and f[2] for f in found) else "likely"
+        )
+    }
+
+
+def _scale(value: Value) -> tuple[float, list[Evidence | None], bool] | None:
+    """Factor of the noise in a value, the places that say so, and whether it is the same for everybody."""
+    factor, places, fixed = 1.0, list[Evidence | None](), True
+    for _ in range(16):
+        value = without_reshaping(value)
+        if isinstance(value, Call) and value.name in _NOISE:
+            return factor, [*places, value.at], fixed
+        if isinstance(value, Call) and isinstance(value.func, Attr) and value.name in _KEEPING:
+            value = value.func.base
+        elif isinstance(value, Op) and value.op in ("*", "/") and len(value.args) == 2:
+            first, second = value.args
+            left, right = default_of(first), default_of(second)
+            if isinstance(right, (int, float)) and not isinstance(right, bool):
+                factor = factor * right if value.op == "*" else factor / right
+                value, given = first, second
+            elif value.op == "*" and isinstance(left, (int, float)) and not isinstance(left, bool):
+                factor, value, given = factor * left, second, first
+            else:
+                return None
+            places += [given.at]
+            fixed = fixed and not any(isinstance(n, (Conf, Param)) for n in walk(given))
+        else:
+            return None
+    return None

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaffold.inspect.facts import Evidence, Fact, fact
+from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import Search, is_none, options, walk
 from scaffold.inspect.program.trace import CallRecord
+from scaffold.inspect.program.turns import is_sample, is_turn
 from scaffold.inspect.program.values import Call, Const, Obj, Op, Param, Seq
-from scaffold.inspect.questions.denoiser import find_denoiser
+from scaffold.inspect.questions.denoiser import find_denoiser, given_beside
 from scaffold.inspect.questions.layers import repeated_layers
 from scaffold.inspect.questions.position import PLACES
 from scaffold.inspect.questions.position import answers as position_answers
 from scaffold.inspect.questions.prompt import encode_calls
-from scaffold.inspect.report import PREFIX
+from scaffold.inspect.report import CONDITIONS, PREFIX
 from scaffold.source.values import Value
 
 ORDER = 17
@@ -22,6 +23,11 @@ KEYS = (PREFIX,)
 
 
 def answers(program: Program) -> dict[str, Fact]:
+    """Return the facts of ``KEYS``."""
+    return {**_prefix(program), **_reference(program)}
+
+
+def _prefix(program: Program) -> dict[str, Fact]:
     """``decoder``: its path; names of its arguments ``sequence``, ``positions`` and ``cached``; ``parts``, in order.
 
     A part is ``of`` latents, features or text; ``causal`` or not; ``image`` where it takes the way through the decoder
@@ -129,3 +135,38 @@ def _brought(program: Program, given: dict[str, Value]) -> bool:
 
     search = Search(of_media)
     return any(search(value) for value in given.values())
+
+
+# The use of a request's images; only answered for edits.
+
+
+def _reference(program: Program) -> dict[str, Fact]:
+    """``conditions``: arguments of the denoiser that the images reach."""
+    return {CONDITIONS: _conditions(program)} if program.with_references else {}
+
+
+def _conditions(program: Program) -> Fact:
+    """Arguments of the denoiser's calls in the loop; of sample and time the size alone may come from an image."""
+    denoiser, loop = find_denoiser(program), program.denoising
+    if denoiser is None or loop is None:
+        return UNKNOWN
+    places: dict[str, Evidence | None] = {}
+
+    def brought(value: Value) -> bool:
+        if not isinstance(value, Param):
+            return False
+        return value.root == "media" or (value.root == "prompt" and program.execution.items.is_given(value.key))
+
+    search = Search(brought, [id(loop.sample)] if loop.sample is not None else [])
+    for record in program.trace.calls:
+        if loop.number not in record.loops or record.method != denoiser.record.method:
+            continue
+        if record.receiver is not denoiser.record.receiver:
+            continue
+        for name, value in (record.named).items():
+            of_size = is_turn(value, loop.number) or (loop.sample is not None and is_sample(value, loop.sample))
+            if not of_size and search(value):
+                places.setdefault(name, record.at)
+    if not places and (beside := given_beside(program)) is not None:
+        return fact(None, [beside], "unknown")
+    return fact(list(places), list(places.values()) or [program.place(program.cls)], "likely")

@@ -6,9 +6,9 @@ from scaffold.inspect.facts import UNKNOWN, Evidence, Fact, fact
 from scaffold.inspect.guidance import as_guidance
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, depends, options
-from scaffold.inspect.program.by_default import taken_by_default
+from scaffold.inspect.program.conditions import taken_by_default
 from scaffold.inspect.program.denoising import Denoising
-from scaffold.inspect.program.turns import is_sample, reshaped
+from scaffold.inspect.program.turns import is_sample, without_reshaping
 from scaffold.inspect.program.updates import STEP_METHOD
 from scaffold.inspect.program.values import Call, Const, Item, Obj, Op, Slot
 from scaffold.inspect.step_arguments import role
@@ -101,12 +101,10 @@ def _is_negative(value: Value, depth: int = 0) -> bool | None:
             sides = [o for v in (guidance.uncond, guidance.cond) for o in options(v)]
             signs = {_is_negative(side, depth + 1) for side in sides}
             return signs.pop() if len(signs) == 1 else None
-        if isinstance(value, Item) and isinstance(value.base, Call) and reshaped(value.base) is not None:
-            value = value.base
-        elif isinstance(value, Call) and (inner := reshaped(value)) is not None:
-            value = inner
-        else:
+        inner = without_reshaping(value.base if isinstance(value, Item) and isinstance(value.base, Call) else value)
+        if inner is value or (isinstance(value, Item) and inner is value.base):
             break
+        value = inner
     return False
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 
-from scaffold.inspect.facts import Fact, fact
+from scaffold.inspect.facts import Evidence, Fact, fact
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import class_name, options, walk
 from scaffold.inspect.program.numeric import default_of, number
-from scaffold.inspect.program.turns import is_turn
+from scaffold.inspect.program.turns import is_turn, without_reshaping
 from scaffold.inspect.program.values import Call, Elem, Item, Obj, Op, Param, Seq
+from scaffold.inspect.questions import timestep
 from scaffold.inspect.questions.denoiser import find_denoiser
-from scaffold.inspect.questions.kept_modules import kept_calls, rearranged
-from scaffold.source.values import Value
+from scaffold.inspect.questions.kept_modules import kept_calls
+from scaffold.source.values import Func, Value
 
 ORDER = 13
 KEYS = (
@@ -20,12 +21,21 @@ KEYS = (
     "detail.timestep.scale",
     "detail.timestep.order",
     "detail.timestep.attribute",
+    "detail.timestep_token.id",
+    "detail.time.denoiser",
+    "detail.time.step",
 )
+
 MAX_GIVEN = 4
 _FEATURES = re.compile(r"timestep|time_?embed|fourier|sinusoid", re.IGNORECASE)
 
 
 def answers(program: Program) -> dict[str, Fact]:
+    """Return the facts of ``KEYS``."""
+    return {**_timestep(program), **_timestep_token(program), **_time_input(program)}
+
+
+def _timestep(program: Program) -> dict[str, Fact]:
     embedder = _embedder(program) or _kept_embedder(program)
     if embedder is None:
         return {}
@@ -176,8 +186,8 @@ def _kept_embedder(program: Program) -> tuple[Obj, str, Value] | None:
     loop = program.denoising
     for call in kept_calls(program):
         for value in call.arguments:
-            if loop is not None and call.module is not None and is_turn(rearranged(value), loop.number):
-                return call.module, "forward", rearranged(value)
+            if loop is not None and call.module is not None and is_turn(without_reshaping(value), loop.number):
+                return call.module, "forward", without_reshaping(value)
     return None
 
 
@@ -188,4 +198,105 @@ def _attribute(program: Program, obj: Obj) -> str | None:
             for name, held in root.attrs.items():
                 if any(o is obj for o in options(held)):
                     return name
+    return None
+
+
+# A token whose embedding the denoiser replaces by the embedding of the time.
+
+
+def _timestep_token(program: Program) -> dict[str, Fact]:
+    """The token's id, and the features that its embedder makes of the time where no other question found them.
+
+    Established where the denoiser's ``forward`` chooses between two embeddings by ``ids == id`` and one of them is
+    what a module of its own makes of the time.
+    """
+    denoiser = find_denoiser(program)
+    if denoiser is None or denoiser.time_name is None:
+        return {}
+    for receiver in options(denoiser.receiver):
+        if not isinstance(receiver, Obj):
+            continue
+        before = len(program.trace.calls)
+        program.invoke(receiver, denoiser.record.method, {})
+        for record in program.trace.calls[before:]:
+            if record.method == "where" and isinstance(record.result, Call) and len(record.args) == 3:
+                found = _chosen(record.result, denoiser.time_name)
+                if found is not None:
+                    token, at, embedder, method = found
+                    facts = {"detail.timestep_token.id": fact(token, [record.at, at])}
+                    held = {
+                        name for name, value in receiver.attrs.items() if any(o is embedder for o in options(value))
+                    }
+                    if len(held) == 1:
+                        facts["detail.timestep.attribute"] = fact(held.pop(), [embedder.at])
+                    # The time itself goes in; how it follows from the noise level is another question.
+                    return facts | timestep.features(program, embedder, method, Elem(receiver, -1))
+    return {}
+
+
+def _chosen(where: Call, time: str) -> tuple[int, Evidence | None, Obj, str] | None:
+    """Id and embedder of ``where(ids == id, embedder(time), …)``."""
+    for node in walk(where.args[0]):
+        if isinstance(node, Op) and node.op == "==" and isinstance(node.args[0], Param):
+            token = default_of(node.args[1])
+            embedded = next((c for c in walk(where.args[1]) if _is_embedding(c, time)), None)
+            if type(token) is int and isinstance(embedded, Call) and isinstance(embedded.func, Func):
+                embedder = embedded.func.bound
+                if isinstance(embedder, Obj):
+                    return token, node.args[1].at, embedder, embedded.func.name
+    return None
+
+
+def _is_embedding(value: Value, time: str) -> bool:
+    """A call of a module on the denoiser's time."""
+    if not (isinstance(value, Call) and isinstance(value.func, Func) and isinstance(value.func.bound, Obj)):
+        return False
+    return any(isinstance(n, Param) and n.key == time for a in [*value.args, *value.kwargs.values()] for n in walk(a))
+
+
+# What the denoiser and the scheduler's step are told of a turn's time, for a noise level in [0, 1].
+
+_UNIT = 1000.0
+
+
+def _time_input(program: Program) -> dict[str, Fact]:
+    """``sigma``, ``1 - sigma`` or ``1000 sigma``, where the loop runs over 1000 times the noise level.
+
+    That it does is told by an argument that is 1 at 0 and 0 at 1000, or the reverse: no other unit gives that.
+    """
+    loop, denoiser = program.denoising, find_denoiser(program)
+    if loop is None or denoiser is None or denoiser.time_name is None or loop.step is None:
+        return {}
+    given = denoiser.record.named
+    told = _form(given.get(denoiser.time_name))
+    if told not in ("sigma", "1 - sigma"):
+        return {}
+    facts = {"detail.time.denoiser": fact(told, [given[denoiser.time_name].at])}
+    for argument in [*loop.step.args, *loop.step.kwargs.values()]:
+        if is_turn(argument, loop.number):
+            form = _form(argument)
+            if form is not None:
+                facts["detail.time.step"] = fact(form, [argument.at, loop.step.at])
+            break
+    return facts
+
+
+def _form(value: Value | None) -> str | None:
+    value = without_reshaping(value) if value is not None else None
+    entry = _entry(value)
+    if value is None or entry is None:
+        return None
+    ends = (number(value, {id(entry): 0.0}), number(value, {id(entry): _UNIT}))
+    middle = number(value, {id(entry): _UNIT / 4})
+    forms = {(0.0, 0.25, 1.0): "sigma", (1.0, 0.75, 0.0): "1 - sigma", (0.0, _UNIT / 4, _UNIT): "1000 sigma"}
+    return forms.get((ends[0], middle, ends[1])) if None not in (*ends, middle) else None  # type: ignore[arg-type]
+
+
+def _entry(value: Value | None) -> Elem | None:
+    """The turn's entry that an expression is made of."""
+    for option in options(value):
+        if isinstance(option, Elem):
+            return option
+        if isinstance(option, Op):
+            return next((e for a in option.args if (e := _entry(without_reshaping(a))) is not None), None)
     return None

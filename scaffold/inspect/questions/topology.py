@@ -18,7 +18,9 @@ KEYS = (
     "detail.engine.class_option",
     "detail.engine.deploy_settings",
     "detail.engine.registers",
+    "detail.engine.class_by_config",
 )
+
 _FOLDERS = ("vllm_omni/model_executor/models/", "vllm_omni/diffusion/models/")
 _FILES = ("/pipeline.py", "_pipeline_config.py")
 _REGISTRY = "vllm_omni/config/pipeline_registry.py"
@@ -32,6 +34,11 @@ _PLACED = ("pipeline", "stages", "platforms", "async_chunk", "stage_id", "device
 
 
 def answers(program: Program) -> dict[str, Fact]:
+    """Return the facts of ``KEYS``."""
+    return {**_of_engine(program), **_class_by_config(program)}
+
+
+def _of_engine(program: Program) -> dict[str, Fact]:
     """``topologies``: ``name``, ``stage`` of the pipeline, ``before`` (stages in front), ``output``, ``file``.
 
     ``registers`` is the function with which a package brings a topology of its own.
@@ -43,16 +50,16 @@ def answers(program: Program) -> dict[str, Fact]:
         found.append(topology)
         places.append(place)
     if program.target.registry_keys and program.source.exists(_REGISTRY):
-        facts[KEYS[0]] = fact(found, places or [Evidence(_REGISTRY, 1)])
+        facts["detail.engine.topologies"] = fact(found, places or [Evidence(_REGISTRY, 1)])
     alone = [topology for topology in found if not topology["before"]]
     if alone:
         facts.update(_settings(program, alone[0]))
     line = _line(program, _OPTIONS, f'"{_OPTION}"')
     if line is not None:
-        facts[KEYS[1]] = fact(_OPTION.strip("-").replace("-", "_"), [Evidence(_OPTIONS, line)])
+        facts["detail.engine.class_option"] = fact(_OPTION.strip("-").replace("-", "_"), [Evidence(_OPTIONS, line)])
     line = _line(program, _REGISTRY, f"def {_REGISTERS}(")
     if line is not None:
-        facts[KEYS[3]] = fact(_REGISTERS, [Evidence(_REGISTRY, line)])
+        facts["detail.engine.registers"] = fact(_REGISTERS, [Evidence(_REGISTRY, line)])
     return facts
 
 
@@ -95,7 +102,7 @@ def _settings(program: Program, topology: dict[str, Any]) -> dict[str, Fact]:
         }
     except (TypeError, KeyError, ValueError, AttributeError):
         return {}
-    return {KEYS[2]: fact(settings, [Evidence(file, 1)])}
+    return {"detail.engine.deploy_settings": fact(settings, [Evidence(file, 1)])}
 
 
 def _kept(settings: dict[str, Any]) -> dict[str, Any]:
@@ -152,3 +159,22 @@ def _line(program: Program, file: str, text: str) -> int | None:
         return None
     lines = program.source.read(file).splitlines()
     return next((number for number, line in enumerate(lines, start=1) if text in line), None)
+
+
+# Whether the engine finds the pipeline by the checkpoint's own configuration, without being told a topology.
+
+_ENGINE = "vllm_omni/diffusion/data.py"
+
+
+def _class_by_config(program: Program) -> dict[str, Fact]:
+    """True where the engine's options set the pipeline's class to this one by what ``config.json`` says."""
+    source = program.source
+    if not source.exists(_ENGINE) or not program.target.registry_keys:
+        return {}
+    if not any(key in source.read(_ENGINE) for key in program.target.registry_keys):
+        return {}
+    for node in walk_tree(source.tree(_ENGINE)):
+        value = node.value if isinstance(node, (ast.Assign, ast.Return)) else None
+        if isinstance(value, ast.Constant) and value.value in program.target.registry_keys:
+            return {"detail.engine.class_by_config": fact(True, [Evidence(_ENGINE, value.lineno)])}
+    return {}

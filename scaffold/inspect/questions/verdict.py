@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from scaffold.inspect.changed_after import changed_after
 from scaffold.inspect.diffusers_path import Loaded, handed_over, lacking, later_release, loads_through_diffusers
 from scaffold.inspect.facts import Confidence, Evidence, Fact, fact
 from scaffold.inspect.hidden_loops import hidden_loops
 from scaffold.inspect.program import Program
-from scaffold.inspect.program.values import Obj
+from scaffold.inspect.program.algebra import walk
+from scaffold.inspect.program.trace import LoopRecord
+from scaffold.inspect.program.updates import is_step, is_update, walks_a_schedule
+from scaffold.inspect.program.values import Call, Carried, Obj, Op
 from scaffold.inspect.refusals import find_refusal
 from scaffold.inspect.report import IMPOSSIBLE, LATER
 from scaffold.inspect.weight_sources import weight_sources
-from scaffold.source.values import ClassRef
+from scaffold.source.values import ClassRef, Value
 
 ORDER = 0
 KEYS = ("verdict.path", "verdict.reason", IMPOSSIBLE, LATER)
@@ -101,3 +103,31 @@ def _verdict(
     path: str, reason: str, places: list[Evidence | None], confidence: Confidence = "certain"
 ) -> dict[str, Fact]:
     return {"verdict.path": fact(path, places, confidence), "verdict.reason": fact(reason, places, confidence)}
+
+
+# Loops that change the sample once more after its update: a clamp, or a part that is given and put back.
+
+REASON = (
+    "after its update the loop changes the sample once more, of which the log-prob of a step knows nothing: do it "
+    "behind the loop, or before the denoiser is called"
+)
+
+
+def changed_after(program: Program) -> tuple[str, list[Evidence | None]] | None:
+    """Return reason and places where the update stands inside of what a turn leaves, and the turn leaves another."""
+    for loop in program.trace.loops.values():
+        for variable in loop.carried.values():
+            if variable.final is not None and (update := _inside(variable.final, loop, variable)) is not None:
+                return REASON, [variable.final.at, update.at, loop.at]
+    return None
+
+
+def _inside(final: Value, loop: LoopRecord, variable: Carried) -> Value | None:
+    for node in walk(final):
+        if node is final:
+            continue
+        if isinstance(node, Call) and is_step(node, variable):
+            return node
+        if isinstance(node, Op) and is_update(node, variable) and walks_a_schedule(node, loop, variable):
+            return node
+    return None

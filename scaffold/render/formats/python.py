@@ -40,7 +40,7 @@ MENDED = "I,F401"
 # The target's rules for text that is upstream's own: mended where ruff can, else the line says that it is as it was.
 RULES = "E,F,UP,B,I,G"
 LEFT_OUT = "F405,F403,E731,B007,UP032,G004,UP045,UP035"
-UPSTREAMS = "_model__loop.ported.py.jinja"
+UPSTREAMS = ("_model__loop.ported.py.jinja", "_model__denoiser.ported.py.jinja")
 FATAL = "F811,F821,F822,F823"
 WIDTH = 120
 MOST_KEPT = 256
@@ -88,7 +88,7 @@ def _formatted(fresh: Mapping[str, RenderedFile], files: Mapping[str, RenderedFi
             run_ruff(["format", *common, "--quiet", *(str(root / path) for path in broken)])
         for path in (path for path, file in fresh.items() if str(file.template).endswith(UPSTREAMS)):
             rules = ["--select", RULES, "--ignore", LEFT_OUT, "--quiet", str(root / path)]
-            run_ruff(["check", *common, "--fix", "--unsafe-fixes", "--fixable", "UP,B905", "--exit-zero", *rules])
+            run_ruff(["check", *common, "--fix", "--unsafe-fixes", "--fixable", "F841,UP,B905", "--exit-zero", *rules])
             run_ruff(["format", *common, "--quiet", str(root / path)])
             run_ruff(["check", *common, "--add-noqa", *rules])
         made = {path: read_text(root / path) for path in fresh}

@@ -54,9 +54,9 @@ def quantised(tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> str | None:
         return None
     dtypes = ", ".join(sorted({tensors[name][0] for name in narrow}))
     scales = [name for name in tensors if _SCALE.fullmatch(name)]
-    held = f"{len(scales)} scales, {quoted(scales[0])} first" if scales else "no tensor that holds their scales"
+    their_scales = f"{len(scales)} scales, {quoted(scales[0])} first" if scales else "no tensor that holds their scales"
     return (
-        f"a quantised checkpoint: {len(narrow)} weights are {dtypes}, {quoted(narrow[0])} first, with {held}; "
+        f"a quantised checkpoint: {len(narrow)} weights are {dtypes}, {quoted(narrow[0])} first, with {their_scales}; "
         "training needs the weights in bf16 or float32"
     )
 

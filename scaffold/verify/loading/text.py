@@ -55,8 +55,8 @@ def rows_of(proof: LoadingProof) -> Iterator[Row]:
         groups.setdefault(proof.reasons.get(name, NOT_TAKEN), []).append(name)
     for reason, names in groups.items():
         for part in fold({name.partition(".")[0] for name in names}):
-            inside = [name for name in names if name.partition(".")[0] in part.names]
-            if len(inside) > 3 * part.count:
-                yield Row(f"{part.pattern}.", None, len(inside), reason)
+            of_part = [name for name in names if name.partition(".")[0] in part.names]
+            if len(of_part) > 3 * part.count:
+                yield Row(f"{part.pattern}.", None, len(of_part), reason)
             else:
-                yield from (Row(row.pattern, None, row.count, reason) for row in fold(inside))
+                yield from (Row(row.pattern, None, row.count, reason) for row in fold(of_part))

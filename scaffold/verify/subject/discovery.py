@@ -14,8 +14,8 @@ from scaffold.verify.measured import NotDrivableError
 
 def modules_of(package: str) -> list[ModuleType]:
     """The package's modules that are imported, the package itself first."""
-    inside = [name for name in sys.modules if name == package or name.startswith(package + ".")]
-    return [module for name in sorted(inside) if isinstance(module := sys.modules[name], ModuleType)]
+    loaded = [name for name in sys.modules if name == package or name.startswith(package + ".")]
+    return [module for name in sorted(loaded) if isinstance(module := sys.modules[name], ModuleType)]
 
 
 def registered(base: str, package: str) -> dict[tuple[str, str], type]:

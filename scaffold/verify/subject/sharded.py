@@ -162,7 +162,7 @@ def _rank(subject: Any, backend: str, strategy: Strategy, rank: int, folder: Pat
     if device.type == "cuda":
         torch.cuda.set_device(device)
     # Built before the process group exists, so that a module that depends on its rank is not compared with itself.
-    wholes = [(lora, _whole(subject, strategy, device, lora)) for lora in _kinds(subject, strategy)]
+    wholes = [(lora, _unsharded(subject, strategy, device, lora)) for lora in _kinds(subject, strategy)]
     store = dist.FileStore(str(folder / "store"), WORLD)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=store, rank=rank, world_size=WORLD)
     try:
@@ -228,7 +228,7 @@ def _kinds(subject: Any, strategy: Strategy) -> list[bool]:
 
 
 @dataclass
-class _Whole:
+class _Unsharded:
     """The whole module: inputs of each rank's sample, velocities, gradients of the mean loss.
 
     ``rounding`` is the distance of each, by name, from its float32 value.
@@ -245,7 +245,7 @@ def _build(subject: Any, device: torch.device, lora: bool, dtype: torch.dtype | 
     return module.to(device)
 
 
-def _whole(subject: Any, strategy: Strategy, device: torch.device, lora: bool) -> _Whole:
+def _unsharded(subject: Any, strategy: Strategy, device: torch.device, lora: bool) -> _Unsharded:
     module = _build(subject, device, lora)
     prompts = ((5, 6, 7), (9, 8, 7, 6, 5))
     # A schedule begins at 1, which bfloat16 holds exactly; recorded calls of two steps may be unlike.
@@ -255,11 +255,11 @@ def _whole(subject: Any, strategy: Strategy, device: torch.device, lora: bool) -
     ]
     exact = _results(subject, module, batches, torch.float32)
     if strategy.dtype == torch.float32:
-        return _Whole(batches, exact, {})
+        return _Unsharded(batches, exact, {})
     _held_in(module, strategy.dtype)
     found = _results(subject, module, batches, strategy.dtype)
     least = torch.finfo(strategy.dtype).eps / 2
-    return _Whole(batches, found, {name: max(least, relative(found[name], exact[name])) for name in found})
+    return _Unsharded(batches, found, {name: max(least, relative(found[name], exact[name])) for name in found})
 
 
 def _held_in(module: Any, dtype: torch.dtype) -> None:
@@ -325,14 +325,14 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _compare(
-    subject: Any, strategy: Strategy, mesh: Any, device: torch.device, rank: int, lora: bool, whole: _Whole
+    subject: Any, strategy: Strategy, mesh: Any, device: torch.device, rank: int, lora: bool, whole: _Unsharded
 ) -> dict[str, Any]:
     """Return the worse result of two dtypes of the base weights: the wrapper's compute dtype, and float32.
 
     The first detects mixed parameter dtypes, the second a gradient that FSDP1 leaves unreduced.
     """
-    held = (strategy.dtype,) if strategy.dtype == torch.float32 or not lora else (strategy.dtype, None)
-    found = [_compare_held(subject, strategy, mesh, device, rank, lora, whole, dtype) for dtype in held]
+    dtypes = (strategy.dtype,) if strategy.dtype == torch.float32 or not lora else (strategy.dtype, None)
+    found = [_compare_in(subject, strategy, mesh, device, rank, lora, whole, dtype) for dtype in dtypes]
     return max(found, key=lambda one: (one["unsharded"], one["worst"]))
 
 
@@ -341,9 +341,9 @@ def mixed_dtypes(module: Any, layers: list[Any]) -> str | None:
 
     Frozen ones alone: trainable ones, such as LoRA matrices, may have a unit of their own.
     """
-    inside = {id(parameter) for layer in layers for parameter in layer.parameters()}
+    of_layers = {id(parameter) for layer in layers for parameter in layer.parameters()}
     names = {id(parameter): name for name, parameter in module.named_parameters() if not parameter.requires_grad}
-    rest = [parameter for parameter in module.parameters() if id(parameter) not in inside]
+    rest = [parameter for parameter in module.parameters() if id(parameter) not in of_layers]
     for unit in (*(list(layer.parameters()) for layer in layers), rest):
         found = {parameter.dtype: names[id(parameter)] for parameter in unit if id(parameter) in names}
         if len(found) > 1:
@@ -352,14 +352,14 @@ def mixed_dtypes(module: Any, layers: list[Any]) -> str | None:
     return None
 
 
-def _compare_held(
+def _compare_in(
     subject: Any,
     strategy: Strategy,
     mesh: Any,
     device: torch.device,
     rank: int,
     lora: bool,
-    whole: _Whole,
+    whole: _Unsharded,
     dtype: torch.dtype | None,
 ) -> dict[str, Any]:
     from torch.distributed.tensor import DTensor

@@ -214,8 +214,8 @@ class Subject:
             raise NotDrivableError(f"{self.module_class.__name__}(…) raises {type(error).__name__}: {error}") from error
         module = module.float()
         with torch.no_grad():
-            held = module.state_dict()
-            tables = [value for name, value in module.named_buffers() if name in held and value.is_floating_point()]
+            state = module.state_dict()
+            tables = [value for name, value in module.named_buffers() if name in state and value.is_floating_point()]
             for parameter in [*module.parameters(), *tables]:
                 if not parameter.requires_grad and (parameter.ndim < 2 or parameter.any()):
                     continue
@@ -464,8 +464,8 @@ class Subject:
 def _told(error: Exception, package: Path) -> str:
     """Return an error in one line, with the innermost line of the package."""
     frames = traceback.extract_tb(error.__traceback__)
-    inside = [frame for frame in frames if Path(frame.filename).is_relative_to(package)]
-    place = f" at {Path(inside[-1].filename).name}:{inside[-1].lineno}" if inside else ""
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(package)]
+    place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{place}"
 
 

@@ -79,11 +79,11 @@ class Push:
 
 @dataclass(frozen=True)
 class Sleep:
-    """One sleep of one process of the engine: ``held`` are the bytes that torch has allocated for it afterwards."""
+    """One sleep of one process of the engine; ``allocated``: bytes of torch's for it afterwards."""
 
     pid: int
     rank: int
-    held: int
+    allocated: int
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _events(path: Path) -> Iterator[_Batch | Push | Sleep]:
                 moved = int(event.get("moved", 0))
                 yield Push(str(event["replica"]), int(event["rank"]), int(event["changed"]), error, moved)
             elif event["kind"] == "sleep":
-                yield Sleep(int(event["pid"]), int(event["rank"]), int(event["held"]))
+                yield Sleep(int(event["pid"]), int(event["rank"]), int(event["allocated"]))
         except NO_ENTRY:
             continue
 

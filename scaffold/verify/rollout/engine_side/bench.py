@@ -268,8 +268,9 @@ def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
     else:
         from transformers import AutoTokenizer
 
-        held = sorted(Path(task.checkpoint).rglob("tokenizer_config.json"), key=lambda file: (len(file.parts), file))
-        folder = held[0].parent if held else task.checkpoint  # in a folder of its own, say
+        files = Path(task.checkpoint).rglob("tokenizer_config.json")
+        first = min(files, key=lambda file: (len(file.parts), file), default=None)
+        folder = first.parent if first is not None else task.checkpoint  # in a folder of its own, say
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     prompt = task.facts["prompt"]
     rows = (

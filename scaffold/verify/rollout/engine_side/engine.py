@@ -285,12 +285,12 @@ class Engine:
 
 def _resize(prompt: Any, width: int, height: int) -> None:
     """Bring the images of a request to the size that it asks for, as those of the engine's own request have it."""
-    held: dict[str, Any] = (prompt.get("multi_modal_data") if isinstance(prompt, dict) else None) or {}
-    brought = held.get("image")
+    of_prompt: dict[str, Any] = (prompt.get("multi_modal_data") if isinstance(prompt, dict) else None) or {}
+    brought = of_prompt.get("image")
     if brought is not None:
         several = brought if isinstance(brought, list) else [brought]
         resized = [one.resize((width, height)) if hasattr(one, "resize") else one for one in several]
-        held["image"] = resized if isinstance(brought, list) else resized[0]
+        of_prompt["image"] = resized if isinstance(brought, list) else resized[0]
 
 
 def _free_port() -> int:

@@ -36,6 +36,8 @@ def _parts(result: Any) -> set[str]:
         return set() if result is None else {"media"}
     metadata = result.get("metadata") or {}
     beside = {
-        f"{group}.{name}" for group, held in metadata.items() for name in (held if isinstance(held, Mapping) else ())
+        f"{group}.{name}"
+        for group, entries in metadata.items()
+        for name in (entries if isinstance(entries, Mapping) else ())
     }
     return beside | ({"media"} if any(value is not None for value in result["payload"].values()) else set())

@@ -136,8 +136,8 @@ def _numbers(result: Any) -> tuple[torch.Tensor, float]:
     import torch
 
     if isinstance(result, Mapping):
-        held = result["payload"] if isinstance(result.get("payload"), Mapping) else result
-        result = next(value for value in held.values() if value is not None)
+        fields = result["payload"] if isinstance(result.get("payload"), Mapping) else result
+        result = next(value for value in fields.values() if value is not None)
     if isinstance(result, list | tuple):
         rows, least = zip(*map(_numbers, result), strict=True)
         return torch.cat(rows), max(least)

@@ -18,10 +18,10 @@ def applies(variant: Variant) -> bool:
 
 def measure(training: Training) -> Measurement:
     """Compare what each process of the engine holds asleep with what it held the first time."""
-    held: dict[tuple[int, int], list[int]] = defaultdict(list)
+    allocated: dict[tuple[int, int], list[int]] = defaultdict(list)
     for sleep in training.run.sleeps:
-        held[sleep.pid, sleep.rank].append(sleep.held)
-    several = [values for values in held.values() if len(values) > 1]
+        allocated[sleep.pid, sleep.rank].append(sleep.allocated)
+    several = [values for values in allocated.values() if len(values) > 1]
     if not several:
         raise NotApplicable("the engine did not sleep twice")
     growth = max(max(values[1:]) - values[0] for values in several) / 2**20

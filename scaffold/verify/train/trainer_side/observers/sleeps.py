@@ -17,7 +17,7 @@ def observe(module: Any) -> None:
 
         result = original(self, *args, **kwargs)
         if torch.cuda.is_available():
-            say("sleep", held=torch.cuda.memory_allocated(), rank=int(getattr(self, "local_rank", 0)))
+            say("sleep", allocated=torch.cuda.memory_allocated(), rank=int(getattr(self, "local_rank", 0)))
         return result
 
     worker.sleep = sleep

@@ -1,21 +1,117 @@
-"""Joint streams: one turn steps two samples, such as video and audio, each on a schedule of its own."""
+"""Why FlowGRPO's log-prob of a step may not apply."""
 
 from __future__ import annotations
 
+import ast
+from typing import NamedTuple
+
 from scaffold.inspect.facts import Evidence
+from scaffold.inspect.guidance import plain_parts
 from scaffold.inspect.program import Program
 from scaffold.inspect.program.algebra import depends, options, same, walk
 from scaffold.inspect.program.denoising import Denoising
 from scaffold.inspect.program.trace import CallRecord
-from scaffold.inspect.program.updates import STEP_METHOD, through_model
-from scaffold.inspect.program.values import NONE, Attr, Carried, Obj, Seq
-from scaffold.inspect.refusals.refusal import Refusal
+from scaffold.inspect.program.updates import NOISE_CALLS, STEP_METHOD, through_model
+from scaffold.inspect.program.values import NONE, Attr, Call, Carried, Const, Obj, Seq
+from scaffold.inspect.step_arguments import is_difference
 from scaffold.source.values import Func, Value
 
-ORDER = 30
+
+class Refusal(NamedTuple):
+    """A reason in words, and the places that show it, the decisive one first.
+
+    ``on_this_path_only`` says that diffusers' path, where the denoiser loads through diffusers, is open all the same.
+    ``impossible`` says that nobody could train the pipeline; the others are not supported here.
+    """
+
+    reason: str
+    places: list[Evidence | None]
+    on_this_path_only: bool = False
+    impossible: bool = False
 
 
-def refusal(program: Program) -> Refusal | None:
+# Placeholders: a registered class whose constructor does nothing but raise.
+_PLACEHOLDER = "a placeholder: its constructor always raises, so that there is no pipeline to train"
+
+
+def is_placeholder(program: Program) -> Refusal | None:
+    """The constructor raises under no condition."""
+    found = program.cls.find_method("__init__")
+    if found is None:
+        return None
+    owner, init = found
+    raised = next((s for s in init.body if isinstance(s, ast.Raise)), None)
+    if raised is None:
+        return None
+    return Refusal(
+        _PLACEHOLDER, [Evidence(owner.module.file, raised.lineno), program.place(program.cls)], impossible=True
+    )
+
+
+# Distilled few-step loops: each turn predicts the clean sample and puts new noise on it.
+_RENOISE = (
+    "a distilled few-step loop: each turn predicts the clean sample and puts new noise on it, which is another step "
+    "than those whose log-prob is rendered"
+)
+
+
+def _renoises(program: Program) -> Refusal | None:
+    """The loop's only way to update the sample mixes a prediction with new noise."""
+    loop = program.denoising
+    if loop is None:
+        return None
+    if loop.step is None and loop.renoised is not None and not _leads_on(loop):
+        return Refusal(_RENOISE, [loop.renoised.at, loop.loop.at])
+    if loop.step is not None and (flag := _stochastic(program, loop.step)) is not None:
+        return Refusal(_RENOISE, [loop.step.at, flag.at])
+    return None
+
+
+def _leads_on(loop: Denoising) -> bool:
+    """Whether the loop has an update, too, that goes by the difference of neighbouring times, as a step does.
+
+    One that goes by the turn's time alone is the clean prediction.
+    """
+    parts = plain_parts(loop.inline) if loop.inline is not None else []
+    return any(is_difference(part, loop.number) for part in parts)
+
+
+def _stochastic(program: Program, step: Call) -> Value | None:
+    """A scheduler that is always constructed to renoise."""
+    whole = program.attribute_value(step.receiver) if step.receiver is not None else None
+    held = [o for o in options(whole) if isinstance(o, (Obj, Call))]
+    flags = [o.kwargs.get("stochastic_sampling") for o in held]
+    on = [f for f in flags if isinstance(f, Const) and f.value is True]
+    return on[0] if on and len(on) == len(flags) else None
+
+
+# Per-token samplers: a small head is denoised once for each token of an autoregressive model.
+_PER_TOKEN = (
+    "a per-token sampler: the loop denoises one token inside the loop over tokens, so an image has as many "
+    "trajectories as tokens"
+)
+
+
+def _per_token(program: Program) -> Refusal | None:
+    """The denoising loop runs inside another loop, on noise of one vector a sample drawn in that loop's turn."""
+    loop = program.denoising
+    if loop is None or not loop.loop.outer or loop.sample is None or loop.sample.init is None:
+        return None
+    outer = loop.loop.outer[-1]
+    for node in walk(loop.sample.init):
+        if isinstance(node, Call) and node.name in NOISE_CALLS and outer in node.loops and _is_vector(node):
+            return Refusal(_PER_TOKEN, [loop.loop.at, program.trace.loops[outer].at, node.at])
+    return None
+
+
+def _is_vector(noise: Call) -> bool:
+    """Whether the noise has a batch and a channel axis only."""
+    shape: Value | None = noise.argument(0, "shape", "size")
+    return shape is not None and any(isinstance(o, Seq) and o.exact and len(o.items) == 2 for o in options(shape))
+
+
+# Joint streams: one turn steps two samples, such as video and audio, each on a schedule of its own.
+def _joint_streams(program: Program) -> Refusal | None:
     """More than one sample is updated in a turn from one forward of the model."""
     loop = program.denoising
     if loop is None:
@@ -119,3 +215,9 @@ def _pair(argument: Value) -> list[Value]:
 def _name(value: Value, number: int) -> str:
     names = [o.name for o in options(value) if isinstance(o, (Attr, Carried))]
     return names[0] if names else f"stream {number + 1}"
+
+
+def find_refusal(program: Program) -> Refusal | None:
+    """The first reason that applies to the pipeline."""
+    reasons = (is_placeholder, _renoises, _per_token, _joint_streams)
+    return next((refusal for reason in reasons if (refusal := reason(program)) is not None), None)
