@@ -128,7 +128,9 @@ def read_metrics(path: Path) -> list[tuple[int, dict[str, float]]]:
     return found
 
 
-def read_record(folder: Path, log: Path, problem: str | None, seconds: float) -> RunRecord:
+def read_record(
+    folder: Path, log: Path, problem: str | None, seconds: float, rollouts: Path | None = None
+) -> RunRecord:
     """Gather what a run left.
 
     Args:
@@ -136,6 +138,7 @@ def read_record(folder: Path, log: Path, problem: str | None, seconds: float) ->
         log: what was printed.
         problem: why it did not end well.
         seconds: wall time.
+        rollouts: the trainer's ``rollout_data_dir``; nothing is said of one that is not there.
     """
     batches: dict[int, _Batch] = {}
     pushes: list[Push] = []
@@ -158,8 +161,9 @@ def read_record(folder: Path, log: Path, problem: str | None, seconds: float) ->
         of_batch = () if batch is None else (batch.rewards, batch.windows, batch.closest, batch.prompts)
         steps.append(Step(number, data, *of_batch))
     errors = tuple(dict.fromkeys(line.strip()[:400] for line in _lines(log) if any(text in line for text in ERRORS)))
-    kept = folder / ROLLOUTS
-    samples = {int(path.stem): _samples(path) for path in kept.glob("[0-9]*.jsonl")} if kept.is_dir() else None
+    samples = None
+    if rollouts is not None and rollouts.is_dir():
+        samples = {int(path.stem): _samples(path) for path in rollouts.glob("[0-9]*.jsonl")}
     return RunRecord(problem, tuple(steps), tuple(pushes), errors, seconds, log, tuple(sleeps), samples)
 
 

@@ -23,7 +23,7 @@ from scaffold.verify.rollout.platform_plugin import name_distribution
 from scaffold.verify.rollout.process import LAST_BYTES, MOST_PRINTED, last_line
 from scaffold.verify.train.devices import CPU, DEVICES, Device, rooms
 from scaffold.verify.train.hosting import of_host
-from scaffold.verify.train.record import ERRORS, RunRecord, read_metrics, read_record
+from scaffold.verify.train.record import ERRORS, ROLLOUTS, RunRecord, read_metrics, read_record
 from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
 from scaffold.verify.train.trainers import Trainer
 from scaffold.verify.train.variants import Variant
@@ -125,7 +125,7 @@ def train(
         problem = _run(plan, folder, log, follow, stopping, wait)
         if problem is None or stopping.is_set() or read_metrics(folder / "metrics.jsonl") or not _ray_was_slow(log):
             break
-    return read_record(folder, log, problem, time.monotonic() - started)
+    return read_record(folder, log, problem, time.monotonic() - started, plan.folder / ROLLOUTS)
 
 
 def command(plan: RunPlan) -> list[str]:

@@ -91,3 +91,16 @@ def test_what_no_trainer_writes_is_left_out(tmp_path: Path) -> None:
     found = read_record(tmp_path, tmp_path / "log", None, 1.0)
     assert [(step.number, step.rewards) for step in found.steps] == [(1, ())]
     assert found.pushes == ()
+
+
+def test_images_of_a_step_count_with_a_finite_score_and_where_they_are(tmp_path: Path) -> None:
+    kept = tmp_path / "rollouts"
+    assert read_record(tmp_path, tmp_path / "log", None, 1.0, kept).samples is None
+    kept.mkdir()
+    (kept / "0.jpg").write_bytes(b"image")
+    (kept / "empty.jpg").write_bytes(b"")
+    rows = [("0.jpg", 0.5), ("0.jpg", math.nan), ("empty.jpg", 0.5), ("gone.jpg", 0.5)]
+    text = "".join(json.dumps({"output": str(kept / name), "score": score}) + "\n" for name, score in rows)
+    (kept / "1.jsonl").write_text(text + '{"out')
+    (kept / "2.jsonl").write_text("")
+    assert read_record(tmp_path, tmp_path / "log", None, 1.0, kept).samples == {1: 1, 2: 0}
