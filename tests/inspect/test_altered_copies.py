@@ -107,7 +107,7 @@ ALTERED: dict[str, tuple[Edits, dict[str, Any]]] = {
             "scheduler.inline": True,
             "scheduler.call": None,
             "scheduler.steps": "n-1",
-            "scheduler.shift": 3.0,
+            "scheduler.shift": None,
             "verdict.path": "non_diffusers",
         },
     ),
