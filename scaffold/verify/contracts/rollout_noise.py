@@ -15,7 +15,7 @@ from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.rollout import RolloutDriver
 
 ID = "rollout-noise"
-TITLE = "members of a group get noise of their own, which is not the initial latents, and no global generator stays reseeded"
+TITLE = "members of a group get noise of their own, not the initial latents, and no global generator stays reseeded"
 ROLLED = True
 PITFALLS = (16, 17)
 # Independent noise correlates by about 1/sqrt(elements); equal noise by 1.
