@@ -15,9 +15,7 @@ from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.rollout import RolloutDriver
 
 ID = "rollout-noise"
-TITLE = (
-    "members of a group get noise of their own, which is not the initial latents, and no global generator is reseeded"
-)
+TITLE = "members of a group get noise of their own, not the initial latents, and no global generator stays reseeded"
 ROLLED = True
 PITFALLS = (16, 17)
 # Independent noise correlates by about 1/sqrt(elements); equal noise by 1.
@@ -27,6 +25,7 @@ LIMIT = 0.9
 def run(subject: Any) -> Measured:
     """Recover the noise of the first step of several requests and compare it, with the initial latents too."""
     seeds: list[str] = []
+    states: list[torch.Tensor] = []  # of torch's generator ahead of each seeding
     driver = drive(subject)
 
     def noted(name: str, module: Any, function: str) -> Any:
@@ -34,6 +33,7 @@ def run(subject: Any) -> Measured:
 
         def seeding(*args: Any, **kwargs: Any) -> Any:
             seeds.append(name)
+            states.append(torch.get_rng_state())
             return original(*args, **kwargs)
 
         return with_attribute(module, function, seeding)
@@ -43,10 +43,16 @@ def run(subject: Any) -> Measured:
         noted("random.seed", random, "seed"),
         noted("numpy.random.seed", np.random, "seed"),
     ):
-        rolls = [driver.roll_out(seed=seed, sde_type="dance_sde") for seed in (3, 4, 5)]
+        rolls: list[Any] = []
+        restored = True
+        for seed in (3, 4, 5):
+            before = len(states)
+            rolls.append(driver.roll_out(seed=seed, sde_type="dance_sde"))
+            restored = restored and (len(states) == before or torch.equal(states[before], torch.get_rng_state()))
     own = seeds.count("torch.manual_seed") - driver.own_seeds
     others = [name for name in seeds if name != "torch.manual_seed"]
-    problems = [f"the rollout adapter calls {(others or ['torch.manual_seed'])[0]}"] if own > 0 or others else []
+    reseeded = others or (["torch.manual_seed"] if own > 0 and not restored else [])
+    problems = [f"the rollout adapter calls {reseeded[0]}"] if reseeded else []
     noises, initial = [], []
     for rolled in rolls:
         if rolled.latents is None or len(rolled.latents[0]) < 3:
