@@ -90,10 +90,9 @@ PROOF: dict[str, str] = {
     " security/test_children.py::test_a_loader_sees_no_token",
     "of your environment a short list, no token among it": "verify/test_contract_level.py"
     "::test_no_token_of_the_users_reaches_it verify/test_rollout_process.py::test_process_sees_only_what_it_needs",
-    "Limits of time, memory and output end an accident": "verify/test_contract_level.py"
+    "Limits of time, memory and sizes of files end an accident": "verify/test_contract_level.py"
     "::test_a_contract_that_does_not_come_back_is_a_failure_and_the_others_go_on"
-    " verify/test_contract_level.py::test_the_limits_hold_while_the_package_is_imported"
-    " verify/test_contract_level.py::test_a_flood_without_an_end_of_line_takes_no_memory",
+    " verify/test_contract_level.py::test_the_limits_hold_while_the_package_is_imported",
     "vllm-omni in an environment of its own": "verify/test_rollout_process.py::test_process_is_stopped_in_time"
     " verify/test_rollout_process.py::test_process_is_stopped_when_it_holds_too_much",
     "in a copy of the checkout": "verify/train/test_train_level.py"

@@ -22,15 +22,15 @@ def test_sound_without_images_is_taken(tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "--quiet", "--shared", VERL_OMNI, checkout], check=True)
     git = ["git", "-C", str(checkout), "apply", str(PROPOSALS / "sound_without_images.patch")]
     subprocess.run([*git, "--include", "tests/*"], check=True)
-    before = tested(checkout, tmp_path)
+    before = printed(checkout, tmp_path)
     assert "3 failed" in before
     subprocess.run([*git, "--include", "verl_omni/*"], check=True)
-    after = tested(checkout, tmp_path)
+    after = printed(checkout, tmp_path)
     assert "failed" not in after
     assert "passed" in after
 
 
-def tested(checkout: Path, folder: Path) -> str:
+def printed(checkout: Path, folder: Path) -> str:
     """What pytest prints of verl-omni's test, run where verl-omni can be imported."""
     assert isinstance(ENVIRONMENT, Environment)
     name_distribution(folder / "names", "vllm", "0.27.0+cpu")

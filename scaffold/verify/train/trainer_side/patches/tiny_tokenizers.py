@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from scaffold.files.reading import read_text
+
 PLACES: dict[str, tuple[str, ...]] = {}
 MODULE = "transformers.tokenization_utils_base"
 PLAIN = ("TokenizersBackend", "PreTrainedTokenizerFast")  # names of the class that adds no rule, by version
@@ -40,4 +42,4 @@ def _load_plain(checkpoint: Path, module: Any) -> None:
 
 def _saved_class(folder: Path) -> str | None:
     file = folder / "tokenizer_config.json"
-    return json.loads(file.read_text(encoding="utf-8")).get("tokenizer_class") if file.is_file() else None
+    return json.loads(read_text(file)).get("tokenizer_class") if file.is_file() else None
