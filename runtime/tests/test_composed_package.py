@@ -278,6 +278,19 @@ def trained(module: Any, made: Any, step: int) -> Tensor:
     return Training.forward_and_sample_previous_step(module, scheduler, CONFIG, given, negative, inputs, step)[0]
 
 
+def test_a_pipeline_is_built_without_drawing_what_its_checkpoint_brings(folder: Path) -> None:
+    torch.manual_seed(1)
+    following = torch.rand(3)
+    torch.manual_seed(1)
+    made = rollout(folder)
+    assert torch.equal(torch.rand(3), following)
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        assert torch.equal(made.get_parameter(name), tensor)
+    torch.manual_seed(1)
+    Pipeline()  # without the adapter numbers are drawn
+    assert not torch.equal(torch.rand(3), following)
+
+
 def test_training_makes_the_log_probs_of_a_request_again(folder: Path) -> None:
     module = Training.build_module(SimpleNamespace(local_path=str(folder)), torch.float32)
     Training.configure_trainable_params(module, CONFIG)

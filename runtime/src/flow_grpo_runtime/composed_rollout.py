@@ -336,7 +336,8 @@ class FoldingRollout(ComposedRollout):
 class _Undrawn(TorchFunctionMode):
     """Leaves parameters as they are allocated where a constructor would draw their values.
 
-    The engine builds a pipeline on the CPU, where a billion of them take a minute, and then loads each one.
+    The engine builds a pipeline on the CPU, where a billion of them take a minute, and then loads each one: its
+    loader refuses a checkpoint that leaves one out.
     """
 
     def __torch_function__(
