@@ -70,6 +70,8 @@ def training_module(package: str) -> Any:
             classes |= {
                 kind for kind in kinds if hasattr(kind, "released_pieces") and kind.__module__ == module.__name__
             }
+    if not classes:
+        raise ValueError(f"{package} trains a class that diffusers loads: export does not write its release yet")
     if len(classes) != 1:
         raise ValueError(f"{package} has {len(classes)} training modules that say where their weights come from")
     return classes.pop()
