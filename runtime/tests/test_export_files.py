@@ -297,7 +297,7 @@ def test_a_package_is_exported_from_the_command_line(
         monkeypatch.delitem(sys.modules, name)
     importlib.invalidate_caches()
     assert export.main([*given, "--out", str(tmp_path / "third")]) == 2
-    assert "net_flow has 0 training modules" in capsys.readouterr().err
+    assert "net_flow has no training module that says where its weights come from" in capsys.readouterr().err
 
 
 def test_parts_that_make_no_whole_are_named(release: Release) -> None:

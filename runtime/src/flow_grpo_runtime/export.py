@@ -71,7 +71,10 @@ def training_module(package: str) -> Any:
                 kind for kind in kinds if hasattr(kind, "released_pieces") and kind.__module__ == module.__name__
             }
     if not classes:
-        raise ValueError(f"{package} trains a class that diffusers loads: export does not write its release yet")
+        raise ValueError(
+            f"{package} has no training module that says where its weights come from, as where diffusers loads the"
+            " denoiser: export does not write such a release yet"
+        )
     if len(classes) != 1:
         raise ValueError(f"{package} has {len(classes)} training modules that say where their weights come from")
     return classes.pop()
