@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 
@@ -28,5 +29,6 @@ def _keep(media: Any, row: int) -> None:
 
     folder = os.environ.get("OMNI_SCAFFOLD_TRAIN_VALIDATED")
     if folder is not None:
-        os.makedirs(folder, exist_ok=True)
-        np.save(os.path.join(folder, f"{row}.{time.time_ns():020d}.npy"), media.cpu().numpy())
+        place = Path(folder)
+        place.mkdir(exist_ok=True)
+        np.save(place / f"{row}.{time.time_ns():020d}.npy", media.cpu().numpy())
