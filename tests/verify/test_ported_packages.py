@@ -284,7 +284,13 @@ ROUNDING = {
 @pytest.mark.rollout
 @pytest.mark.slow
 @pytest.mark.upstream
-@pytest.mark.parametrize("name", ROUNDING)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if owner == "BooguImagePipeline" else pytest.mark.rollout_table)
+        for name, (owner, *_) in ROUNDING.items()
+    ],
+)
 def test_rounding_that_the_rollout_does_not_do_is_seen(
     folder_of: Callable[..., Path], edit: Callable[..., None], tmp_path: Path, name: str
 ) -> None:
