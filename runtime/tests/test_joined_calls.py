@@ -163,6 +163,20 @@ def test_a_request_of_several_sees_the_signature_of_the_denoiser() -> None:
     assert inspect.signature(each_alone(denoiser.forward)) == inspect.signature(denoiser.forward)
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_equal_requests_share_a_call_of_one_row_and_none_of_two(rows: int) -> None:
+    denoiser, x = Counting(), torch.ones(rows, 4, 6)
+    text, mask = {"embeds": torch.ones(rows, 3, 5)}, torch.ones(rows, 3, dtype=torch.int64)
+    joined = JoinedCalls(denoiser, "forward", {}, Passes(None))
+
+    def request() -> Any:
+        return joined.view()(x, torch.ones(rows), text=text, mask=mask, table=[TABLE])[0]
+
+    made = joined.lockstep.run([request, request])
+    assert [tuple(found.shape) for found in made] == [(rows, 4, 6)] * 2
+    assert len(denoiser.seen) == rows
+
+
 def test_samples_of_a_batch_are_called_alone() -> None:
     seen = []
 

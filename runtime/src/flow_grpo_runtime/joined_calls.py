@@ -81,7 +81,10 @@ class JoinedCalls:
 
     @staticmethod
     def _fits(a: _Asked, b: _Asked) -> bool:
-        return a.autocast == b.autocast and agree(a.arguments, b.arguments, varying=False)
+        # The latents come first. A call with both branches of guidance in it has two rows, and is made alone: two
+        # that are equal in all would pass for one.
+        first = next((v for v in a.arguments.values() if isinstance(v, list) or getattr(v, "ndim", 0)), ())
+        return len(first) == 1 and a.autocast == b.autocast and agree(a.arguments, b.arguments, varying=False)
 
     def _call(self, asked: Sequence[_Asked]) -> list[Any]:
         arguments = joined([call.arguments for call in asked])
