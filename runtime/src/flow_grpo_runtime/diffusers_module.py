@@ -63,14 +63,6 @@ class DiffusersTraining(RecordedTraining):
         exact_tables(module, _built_again)
         name_parameters(module)
 
-
-def _built_again(module: torch.nn.Module) -> torch.nn.Module:
-    """A module of the same class and configuration, its parameters without memory."""
-    kind: Any = next(kind for kind in type(module).__mro__ if "__init__" in vars(kind))  # FSDP2 makes one without
-    with parameters_on_meta(), torch.random.fork_rng(devices=[]):
-        built: torch.nn.Module = kind.from_config(module.config)
-    return built
-
     @classmethod
     def released_pieces(cls, model_path: str) -> dict[tuple[str, str], list[Piece]]:
         """Each tensor of a release is one parameter, by its own name; as :meth:`ReleasedModule.released_pieces`."""
@@ -83,6 +75,14 @@ def _built_again(module: torch.nn.Module) -> torch.nn.Module:
     def unplaced_parameters(cls, model_path: str, names: Collection[str]) -> set[str]:
         """Those of a module's parameters that a release has no tensor for."""
         return set(names) - _files_of(model_path, cls.component).keys()
+
+
+def _built_again(module: torch.nn.Module) -> torch.nn.Module:
+    """A module of the same class and configuration, its parameters without memory."""
+    kind: Any = next(kind for kind in type(module).__mro__ if "__init__" in vars(kind))  # FSDP2 makes one without
+    with parameters_on_meta(), torch.random.fork_rng(devices=[]):
+        built: torch.nn.Module = kind.from_config(module.config)
+    return built
 
 
 def take_calls(module: torch.nn.Module, plan: CallPlan | None = None) -> None:
