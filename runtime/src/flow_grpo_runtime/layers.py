@@ -258,7 +258,7 @@ def name_parameters(module: torch.nn.Module) -> None:
 
     Some classes ask a layer for the dtype of its first one.
     """
-    units = [unit for unit in module.modules() if hasattr(unit, "_fsdp_wrapped_module")]
+    units: list[Any] = [unit for unit in module.modules() if hasattr(unit, "_fsdp_wrapped_module")]
     if not units or "_named" in vars(module):
         return
     vars(module)["_named"] = True
