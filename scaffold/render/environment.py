@@ -77,7 +77,7 @@ def environment(sources: Sources) -> Environment:
 def one_by_one(context: Mapping[str, Any]) -> str:
     """Why the rollout adapter takes one request at a time; empty where it takes several.
 
-    A composed one takes several, and one that records does where samples of a call are known to get what they get alone.
+    A composed one takes several; one that records does where samples of a call are known to get what they get alone.
     """
     recording, port = context.get("recording"), context.get("port")
     if context["upstream"].get("replaced"):
