@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from jinja2 import (
     TemplateError,
     TemplateNotFound,
     TemplateSyntaxError,
+    pass_context,
 )
 from jinja2.loaders import split_template_path
 
@@ -68,7 +69,28 @@ def environment(sources: Sources) -> Environment:
     env.filters.update(filters())
     env.filters["memory_settings"] = memory_settings
     env.filters |= {"registered": registered, "algorithms": algorithms}
+    env.globals["one_by_one"] = one_by_one
     return env
+
+
+@pass_context
+def one_by_one(context: Mapping[str, Any]) -> str:
+    """Why the rollout adapter takes one request at a time; empty where it takes several.
+
+    A composed one takes several; one that records does where samples of a call are known to get what they get alone.
+    """
+    recording, port = context.get("recording"), context.get("port")
+    if context["upstream"].get("replaced"):
+        return ""
+    if not recording or not port or recording["kind"] is None or not context["inputs"].get("recorded"):
+        return "its calls of the denoiser are not recorded"
+    if recording["kind"] == "update" or port.get("own") or not context["loading"].get("attribute"):
+        return "the loop, or the denoiser, is not the pipeline's own"
+    if "position" in (context.get("deploy") or {}):
+        return "what the stages before it made comes with each request"
+    if port.get("batches", "none") == "none":
+        return "it has not been shown that a sample of a call gets what it gets alone"
+    return str(port.get("alone") or "")
 
 
 def render_template(env: Environment, sources: Sources, name: str, context: dict[str, Any]) -> str:
