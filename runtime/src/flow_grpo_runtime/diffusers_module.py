@@ -6,6 +6,7 @@ names that diffusers gives parameters, since checkpoints have them.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import os
@@ -42,6 +43,9 @@ class DiffusersTraining(RecordedTraining):
             RuntimeError: the installed peft is too new for LoRA.
         """
         cls.require_lora(model_config)
+        beside = getattr(model_config, "config_path", None)
+        folder = getattr(model_config, "transformer_subfolder", FOLDER)
+        name_layers(beside or os.path.join(str(model_config.local_path), folder))
         return None
 
     @classmethod
@@ -52,6 +56,25 @@ class DiffusersTraining(RecordedTraining):
         """
         take_calls(module, cls.common.CALLS)
         ExactArguments.of(module, getattr(module, "_no_split_modules", None) or ())
+
+
+def name_layers(folder: str) -> None:
+    """Let VeRL-Omni shard a class layer by layer that says which it repeats, and not which FSDP may wrap.
+
+    Without ``_no_split_modules`` FSDP2 fails there, and FSDP1 gathers the module as a whole.
+
+    Args:
+        folder: of a denoiser's configuration, which names the class of diffusers.
+    """
+    path = os.path.join(folder, "config.json")
+    if not os.path.isfile(path):
+        return  # whoever loads it says so
+    with open(path, encoding="utf-8") as file:
+        name = str(json.load(file).get("_class_name"))
+    kind = getattr(importlib.import_module("diffusers"), name, None)
+    repeated = getattr(kind, "_repeated_blocks", None)
+    if kind is not None and repeated and not getattr(kind, "_no_split_modules", None):
+        kind._no_split_modules = list(repeated)
 
 
 def take_calls(module: torch.nn.Module, plan: CallPlan | None = None) -> None:
