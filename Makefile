@@ -11,6 +11,8 @@ NUMPY ?= numpy<2.5
 RUNTIME_COVERAGE ?= 90
 # One worker more than processors, because tests wait for processes; those of a group share what they computed, in one.
 PYTEST_ARGS ?= -n 3 --dist loadgroup
+# Which tests `make test` runs: without a value those of the runtime, too.
+TESTS ?=
 # What level train and the learning curves run in: main of 2026-08-22.
 VERL_OMNI_COMMIT ?= a1139bafffb5b9711f0a6b6edff8ecaa60bfff30
 
@@ -46,7 +48,7 @@ help:
 	@echo "make golden-check  fail if reference_bagel/ is not what the tool writes"
 	@echo "make docs          regenerate the recordings and generated pages of docs/"
 	@echo "make dist          build wheel and sdist of the tool and of the runtime, and check their metadata"
-	@echo "make installs      install both into fresh environments of Python 3.10 and 3.13, where they are there"
+	@echo "make installs      install them into fresh environments of Python 3.10 and 3.13, where they are there"
 	@echo "make bench         time the commands against 'python -c pass'"
 	@echo "make browser       install Chromium, which looks at verify's page, where apt and root are at hand"
 
@@ -71,11 +73,11 @@ demo: $(VENV)/.tool
 test test-table: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.test
-	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "not rollout and not train and not train_table and not table"
+	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "not rollout and not train and not train_table and not table" $(TESTS)
 
 # The runtime's own tests, without the tool, and which lines of it they run.
-runtime-test: $(VENV)/.test
-	cd runtime && $(abspath $(BIN))/python -m coverage run -m pytest -p no:cacheprovider -c pyproject.toml tests
+runtime-test: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD
+	cd runtime && $(CHECKOUT) $(abspath $(BIN))/python -m coverage run -m pytest -p no:cacheprovider -c pyproject.toml tests
 	cd runtime && $(abspath $(BIN))/python -m coverage report --fail-under=$(RUNTIME_COVERAGE)
 
 check-one: $(VENV)/.test

@@ -407,7 +407,7 @@ def test_a_module_is_saved_as_it_was_released(folder: Path, tmp_path: Path) -> N
     assert again.config.head_dim == 2
     assert again.config.patch_latent_dim == HIDDEN
     assert json.loads((tmp_path / "saved/config.json").read_text())["name"] == "toy"
-    assert Net.unplaced_parameters(str(folder)) == set()
+    assert Net.unplaced_parameters(str(folder), ["table.pos_embed"]) == set()
     assert ("model.safetensors", "net.layers.0.weight") in Net.released_pieces(str(folder))
     with pytest.raises(ValueError, match="saves safetensors only"):
         module.save_pretrained(str(tmp_path), safe_serialization=False)

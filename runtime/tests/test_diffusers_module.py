@@ -174,6 +174,14 @@ def test_a_checkpoint_without_weights_says_so(tmp_path: Path) -> None:
         DiffusersSource().weights(str(tmp_path))
 
 
+def test_a_tensor_that_two_variants_hold_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "transformer").mkdir()
+    for name in ("model.safetensors", "model.fp16.safetensors"):
+        save_file({"scale": torch.ones(1)}, tmp_path / "transformer" / name)
+    with pytest.raises(ValueError, match=r"model.fp16.safetensors and model.safetensors both hold scale: leave one"):
+        DiffusersSource().weights(str(tmp_path))
+
+
 def test_loading_is_left_to_the_trainer_and_lora_may_be_refused() -> None:
     from flow_grpo_runtime.diffusers_module import DiffusersTraining
 

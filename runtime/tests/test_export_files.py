@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ class Net:
         return cls.weights.pieces(path)
 
     @classmethod
-    def unplaced_parameters(cls, path: str) -> set[str]:
+    def unplaced_parameters(cls, path: str, names: Collection[str]) -> set[str]:
         return set()
 
 
@@ -177,6 +177,68 @@ def test_the_adapter_alone_is_peft_s(release: Release, tmp_path: Path) -> None:
     assert norms.keys() == {"q", "gate_up"}
 
 
+def test_a_class_of_diffusers_is_exported_and_diffusers_loads_what_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diffusers = pytest.importorskip("diffusers")
+    from peft import LoraConfig, PeftModel
+
+    package = tmp_path / "flux_flow"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "diffusers_training_adapter.py").write_text(
+        "from flow_grpo_runtime.diffusers_module import DiffusersTraining\n\n\n"
+        "class Flux(DiffusersTraining):\n    pass\n\n\nclass FluxForAnother(Flux):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    torch.manual_seed(0)
+    kind: Any = diffusers.FluxTransformer2DModel
+    sizes = {"num_layers": 1, "num_single_layers": 1, "attention_head_dim": 16, "num_attention_heads": 2}
+    module = kind(in_channels=4, joint_attention_dim=8, pooled_projection_dim=8, axes_dims_rope=(4, 4, 8), **sizes)
+    folder, run = tmp_path / "release", tmp_path / "run"
+    module.save_pretrained(folder / "transformer", max_shard_size="40KB")
+    assert (folder / "transformer/diffusion_pytorch_model.safetensors.index.json").is_file()
+    module.add_adapter(LoraConfig(r=2, lora_alpha=4, target_modules=["to_q", "proj_mlp"]))
+    for name, parameter in module.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    save(run, module.state_dict(), lora=True)
+    given = ["--package", "flux_flow", "--from", str(run), "--base", str(folder)]
+    assert export.main([*given, "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
+    assert "3 tensors that training holds, 3 moved" in capsys.readouterr().out
+    assert export.main([*given, "--out", str(tmp_path / "lora"), "--adapter"]) == 0
+    (folder / "transformer/diffusion_pytorch_model.fp16.safetensors").write_bytes(b"")  # not what the index names
+
+    def loaded() -> Any:
+        return kind.from_pretrained(folder / "transformer")
+
+    adapted = loaded()
+    adapted.load_lora_adapter(tmp_path / "lora", weight_name="pytorch_lora_weights.safetensors")
+    inputs = {
+        "hidden_states": torch.randn(1, 6, 4),
+        "encoder_hidden_states": torch.randn(1, 3, 8),
+        "pooled_projections": torch.randn(1, 8),
+        "timestep": torch.tensor([0.5]),
+        "img_ids": torch.zeros(6, 3),
+        "txt_ids": torch.zeros(3, 3),
+    }
+    with torch.no_grad():
+        trained = module(**inputs)[0]
+        assert (loaded()(**inputs)[0] - trained).abs().max() > 0.01
+        for again in (
+            kind.from_pretrained(tmp_path / "out/transformer"),
+            adapted,
+            PeftModel.from_pretrained(loaded(), tmp_path / "lora"),
+        ):
+            assert torch.allclose(again(**inputs)[0], trained, atol=1e-6)
+
+    full = {name: tensor + 1 for name, tensor in loaded().state_dict().items()}
+    save(tmp_path / "full", {**full, "another.weight": torch.ones(2)})
+    given[3] = str(tmp_path / "full")
+    assert export.main([*given, "--out", str(tmp_path / "third")]) == 2
+    assert "'another.weight' and 0 more of the checkpoint have no tensor in the release" in capsys.readouterr().err
+
+
 def same(state: dict[str, Tensor], tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], bool]:
     return state, False
 
@@ -297,7 +359,7 @@ def test_a_package_is_exported_from_the_command_line(
         monkeypatch.delitem(sys.modules, name)
     importlib.invalidate_caches()
     assert export.main([*given, "--out", str(tmp_path / "third")]) == 2
-    assert "net_flow has no training module that says where its weights come from" in capsys.readouterr().err
+    assert "net_flow has 0 classes that say where their weights come from" in capsys.readouterr().err
 
 
 def test_parts_that_make_no_whole_are_named(release: Release) -> None:

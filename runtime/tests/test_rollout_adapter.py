@@ -383,6 +383,18 @@ def test_results_go_into_the_envelope_and_come_out_of_it() -> None:
     assert opened(made.output)["payload"]["image"] == ("settings", torch.Size([1]))
 
 
+def test_an_image_with_transparency_is_laid_over_white_in_a_rollout() -> None:
+    images = pytest.importorskip("PIL.Image")
+    clear, red = images.new("RGBA", (1, 1), (0, 0, 0, 0)), images.new("RGBA", (1, 1), (255, 0, 0, 255))
+    file = SimpleNamespace(make=lambda config: lambda media: [clear, red])
+    results.wrap_post_processor(file, "make")
+    process = file.make(None)
+    made = results.enveloped(None, media=torch.zeros(1), media_key="image", metadata={}, trajectory={}, columns={})
+    image = process(made.output)["payload"]["image"]
+    assert [(one.mode, one.getpixel((0, 0))) for one in image] == [("RGB", (255, 255, 255)), ("RGB", (255, 0, 0))]
+    assert process(torch.zeros(1)) == [clear, red]
+
+
 def together(rollout: Any, *requests: Any) -> list[Any]:
     class Batch(SimpleNamespace):
         """The engine's: of one request it has that one's own attributes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from jinja2 import (
     TemplateError,
     TemplateNotFound,
     TemplateSyntaxError,
+    pass_context,
 )
 from jinja2.loaders import split_template_path
 
@@ -68,7 +69,24 @@ def environment(sources: Sources) -> Environment:
     env.filters.update(filters())
     env.filters["memory_settings"] = memory_settings
     env.filters |= {"registered": registered, "algorithms": algorithms}
+    env.globals["takes_several"] = takes_several
     return env
+
+
+@pass_context
+def takes_several(context: Mapping[str, Any]) -> bool:
+    """Whether the rollout adapter takes several requests at once.
+
+    A composed one does; one that records does where samples of a call are known to get what they get alone, and the
+    loop is the pipeline's own. Stages before it are asked for each request alone.
+    """
+    if context["upstream"].get("replaced"):
+        return True
+    recording, port = context.get("recording"), context.get("port")
+    if not recording or not port or recording["kind"] in (None, "update"):
+        return False
+    alone = port.get("batches", "none") == "none" or port.get("own") or "position" in (context.get("deploy") or {})
+    return bool(context["inputs"].get("recorded") and context["loading"].get("attribute")) and not alone
 
 
 def render_template(env: Environment, sources: Sources, name: str, context: dict[str, Any]) -> str:

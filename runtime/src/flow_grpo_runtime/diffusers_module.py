@@ -11,7 +11,7 @@ import inspect
 import json
 import os
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from safetensors import safe_open
 
 from .checkpoint import DenoiserSource
 from .engine_weights import local_checkpoint, sent_name
+from .export import Piece
 from .fused import plain_name
 from .layers import ExactArguments
 from .lora_updates import LoraFold
@@ -32,7 +33,13 @@ FOLDER = "transformer"  # of the denoiser, where an adapter names no other
 
 
 class DiffusersTraining(RecordedTraining):
-    """Recomputes log-probs with the module that VeRL-Omni loads through ``diffusers.AutoModel``."""
+    """Recomputes log-probs with the module that VeRL-Omni loads through ``diffusers.AutoModel``.
+
+    Attributes:
+        component: of the diffusers pipeline that the module is.
+    """
+
+    component = FOLDER
 
     @classmethod
     def build_module(cls, model_config: Any, torch_dtype: torch.dtype) -> Any:
@@ -56,6 +63,19 @@ class DiffusersTraining(RecordedTraining):
         """
         take_calls(module, cls.common.CALLS)
         ExactArguments.of(module, getattr(module, "_no_split_modules", None) or ())
+
+    @classmethod
+    def released_pieces(cls, model_path: str) -> dict[tuple[str, str], list[Piece]]:
+        """Each tensor of a release is one parameter, by its own name; as :meth:`ReleasedModule.released_pieces`."""
+        return {
+            (os.path.join(cls.component, file), key): [Piece(key)]
+            for key, file in _files_of(model_path, cls.component).items()
+        }
+
+    @classmethod
+    def unplaced_parameters(cls, model_path: str, names: Collection[str]) -> set[str]:
+        """Those of a module's parameters that a release has no tensor for."""
+        return set(names) - _files_of(model_path, cls.component).keys()
 
 
 def name_layers(folder: str) -> None:
@@ -140,20 +160,39 @@ class DiffusersSource(DenoiserSource):
         Raises:
             FileNotFoundError: there are none.
         """
-        place = os.path.join(model_path, self.folder)
-        names = sorted(os.listdir(place)) if os.path.isdir(place) else []
-        indexes = [name for name in names if name.endswith(".safetensors.index.json")]
-        files = [name for name in names if name.endswith(".safetensors")]
-        if indexes:
-            with open(os.path.join(place, indexes[0]), encoding="utf-8") as file:
-                files = sorted({os.path.basename(name) for name in json.load(file)["weight_map"].values()})
-        if not files:
-            raise FileNotFoundError(f"{place} has no *.safetensors")
+        files = _files_of(model_path, self.folder)
         weights: dict[str, torch.Tensor] = {}
-        for name in files:
-            with safe_open(os.path.join(place, name), framework="pt", device="cpu") as tensors:
+        for name in sorted(set(files.values())):
+            with safe_open(os.path.join(model_path, self.folder, name), framework="pt", device="cpu") as tensors:
                 weights |= {key: tensors.get_tensor(key) for key in tensors.keys()}
         return weights
+
+
+def _files_of(model_path: str, folder: str) -> dict[str, str]:
+    """Which file of a component holds each tensor.
+
+    Raises:
+        FileNotFoundError: there are none.
+        ValueError: two files hold one tensor.
+    """
+    place = os.path.join(model_path, folder)
+    names = sorted(os.listdir(place)) if os.path.isdir(place) else []
+    indexes = [name for name in names if name.endswith(".safetensors.index.json")]
+    files = [name for name in names if name.endswith(".safetensors")]
+    if indexes:
+        # The shortest name is that of the weights without a variant, which diffusers loads.
+        with open(os.path.join(place, min(indexes, key=len)), encoding="utf-8") as file:
+            files = sorted({os.path.basename(name) for name in json.load(file)["weight_map"].values()})
+    if not files:
+        raise FileNotFoundError(f"{place} has no *.safetensors")
+    found: dict[str, str] = {}
+    for name in files:
+        with safe_open(os.path.join(place, name), framework="pt", device="cpu") as tensors:
+            twice = next((key for key in tensors.keys() if key in found), None)
+            if twice is not None:
+                raise ValueError(f"{place}: {found[twice]} and {name} both hold {twice}: leave one variant there")
+            found |= dict.fromkeys(tensors.keys(), name)
+    return found
 
 
 class OwnLoader:

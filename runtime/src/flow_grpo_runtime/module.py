@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
 import torch
@@ -104,14 +104,14 @@ class TrainedDenoiser(LoraFiles):
         return pieces_of(cls._mapped(model_path)[1])
 
     @classmethod
-    def unplaced_parameters(cls, model_path: str) -> set[str]:
-        """Names of parameters that a release has in another form, so that none of its tensors takes them."""
+    def unplaced_parameters(cls, model_path: str, names: Collection[str]) -> set[str]:
+        """Those of a module's parameters that a release has in another form, so that none of its tensors takes them."""
         module, checkpoint = cls._mapped(model_path)
-        names: dict[int, set[str]] = {}
+        shared: dict[int, set[str]] = {}
         for name, parameter in module.named_parameters(remove_duplicate=False):
-            names.setdefault(id(parameter), set()).add(name)  # one parameter under several names has one place
+            shared.setdefault(id(parameter), set()).add(name)  # one parameter under several names has one place
         placed = checkpoint.keys.keys() | checkpoint.cut.keys()
-        return {name for group in names.values() if not group & placed for name in group}
+        return {name for group in shared.values() if not group & placed for name in group} & set(names)
 
     @classmethod
     def _mapped(cls, model_path: str) -> tuple[Any, Checkpoint]:

@@ -36,11 +36,15 @@ def outcome_of(job: dict[str, Any]) -> dict[str, Any]:
 
     try:
         from scaffold.verify.child.imports import prepare
+        from scaffold.verify.rollout.engine_side.tiny import constants
 
         origins = prepare(job["root"], job["sources"], job["checkout"], job["kit"], None)
         if job["beside"] is not None and origins["vllm_omni"] == "kit":
             importlib.import_module("omni_scaffold_kit.model_finder").install(job["beside"])
         export = importlib.import_module(job["export"])
+        importlib.import_module(job["module"])
+        # A tiny checkpoint of ours, which level train exports, has other sizes than constants of the source say.
+        constants.replace(Path(job["base"]))
     except ModuleNotFoundError as error:
         if error.name == job["export"]:
             return {

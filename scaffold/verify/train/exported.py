@@ -10,7 +10,7 @@ from scaffold.limits import child_process
 from scaffold.verify.child.contained import run_contained
 from scaffold.verify.export import can_export, export
 from scaffold.verify.package import Package
-from scaffold.verify.train.record import ROLLOUTS, RunRecord
+from scaffold.verify.train.record import ROLLOUTS, VALIDATED, RunRecord
 from scaffold.verify.train.run import RunPlan
 
 COMPARE = Path(__file__).resolve().parent / "trainer_side" / "same_images.py"
@@ -27,8 +27,8 @@ class Exported:
         moved: tensors of the release that training moved.
         held: tensors of the release that training holds.
         run: validation and one step of training with the export as the release.
-        apart: mean distance of the images of its validation from those of the last, in levels of 255; None where the
-            trainer writes none, of films.
+        apart: mean distance of what its validation makes from what the last made, in levels of 255; None where no row
+            of the data says that it is of the test split.
         untrained: the same of the images before training.
     """
 
@@ -96,28 +96,23 @@ def released(package: Package, plan: RunPlan, checkpoints: Path, folder: Path) -
     return Release(replace(plan, model=out, folder=folder, steps=1, changes=changes), moved, len(told["tensors"]))
 
 
-def exported(package: Package, plan: RunPlan, release: Release, run: RunRecord) -> Exported:
-    """Hold the images that an export makes against those of the last validation.
+def exported(plan: RunPlan, release: Release, run: RunRecord) -> Exported:
+    """Hold what an export makes against what the last validation made.
 
     Args:
-        package: that was trained.
         plan: of the run that was exported.
         release: what came of it.
         run: validation and one step from there.
     """
     found = Exported(None, release.moved, release.held, run)
-    if run.problem is not None or not images(package, plan.folder):
+    if run.problem is not None:
         return found
-    tables = [
-        plan.folder / VALIDATIONS / f"{plan.steps}.jsonl",
-        release.plan.folder / VALIDATIONS / "0.jsonl",
-        plan.folder / VALIDATIONS / "0.jsonl",
-    ]
-    command = [str(plan.environment.python), str(COMPARE), *map(str, tables)]
+    folders = [place.folder / VALIDATED for place in (plan, release.plan)]
+    command = [str(plan.environment.python), str(COMPARE), *map(str, folders)]
     done = run_contained(command, seconds=SECONDS, variables=child_process.environment())
     if done.returncode:
         return replace(
             found, problem=f"the images cannot be compared: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
         )
     apart = json.loads(done.stdout)
-    return replace(found, apart=float(apart["exported"]), untrained=float(apart["untrained"]))
+    return replace(found, apart=apart["exported"], untrained=apart["untrained"])

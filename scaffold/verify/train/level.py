@@ -300,7 +300,7 @@ def _after(setting: Setting, variant: Variant, plan: RunPlan) -> tuple[RunRecord
             release = Exported(error.line)
     records = _run_all(setting, variant, runs) if runs else {}
     if isinstance(release, Release):
-        release = exported(setting.package, plan, release, records["exported"])
+        release = exported(plan, release, records["exported"])
     return records.get("resumed"), release
 
 

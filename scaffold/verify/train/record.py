@@ -14,6 +14,7 @@ from scaffold.files.reading import read_lines
 
 LOG_PROB = "rollout_corr/logprob_abs_diff_max"
 REWARD = "critic/rewards/mean"
+VALIDATED = "validated"  # below a run's folder: what validations made, as brightness.py keeps it
 ROLLOUTS = "rollouts"  # below a run's folder: the trainer's rollout_data_dir
 # What the numbers and tables of a line that no trainer wrote end in; one without an end is an arithmetic error.
 NO_ENTRY = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)

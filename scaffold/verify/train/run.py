@@ -23,7 +23,7 @@ from scaffold.verify.rollout.platform_plugin import name_distribution
 from scaffold.verify.rollout.process import LAST_BYTES, MOST_PRINTED, last_line
 from scaffold.verify.train.devices import CPU, DEVICES, Device, rooms
 from scaffold.verify.train.hosting import of_host
-from scaffold.verify.train.record import ERRORS, ROLLOUTS, RunRecord, read_metrics, read_record
+from scaffold.verify.train.record import ERRORS, ROLLOUTS, VALIDATED, RunRecord, read_metrics, read_record
 from scaffold.verify.train.settings import PASSED_ON, PROMPTS, VARIABLES, overrides
 from scaffold.verify.train.trainers import Trainer
 from scaffold.verify.train.variants import Variant
@@ -177,6 +177,7 @@ def variables(plan: RunPlan, folder: Path, token: str, ray: Path) -> dict[str, s
         "OMNI_SCAFFOLD_TRAIN_PACKAGE": plan.package,
         "OMNI_SCAFFOLD_TRAIN_RUN": token,
         "OMNI_SCAFFOLD_TRAIN_SOURCES": ",".join(plan.sources),
+        "OMNI_SCAFFOLD_TRAIN_VALIDATED": str(plan.folder / VALIDATED),
         "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
         "NUM_GPUS": str(plan.variant.processes),
         "MODEL_PATH": str(plan.model),

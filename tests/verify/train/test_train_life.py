@@ -94,7 +94,7 @@ def test_a_training_killed_in_a_save_goes_on_and_its_export_makes_images(
     assert run.problem is None, run.problem
     assert run.steps[0].metric(LOG_PROB) <= LIMIT
     assert len(list((release.plan.folder / VALIDATIONS / "0").glob("*.jpg"))) == 4
-    assert exported(setting.package, plan, release, run).moved > 0
+    assert exported(plan, release, run).moved > 0
 
 
 @pytest.mark.train_table

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -298,8 +298,8 @@ class ComposedModule(LoraFiles):
         return cls.weights.pieces(model_path)
 
     @classmethod
-    def unplaced_parameters(cls, model_path: str) -> set[str]:
-        """Names of parameters that a release has in another form; the rules lead each to its place."""
+    def unplaced_parameters(cls, model_path: str, names: Collection[str]) -> set[str]:
+        """Those of a module's parameters that no tensor of a release takes; the rules lead each to its place."""
         return set()
 
     @classmethod

@@ -68,28 +68,26 @@ class Moved(NamedTuple):
     largest: float
 
 
-def training_module(package: str) -> Any:
-    """The class of a package's training module.
+def class_of_release(package: str) -> Any:
+    """The class of a package that knows where its weights come from.
+
+    It is the training module, or the training adapter where diffusers loads the module.
 
     Raises:
-        ValueError: it has none that knows where its weights come from, or several.
+        ValueError: there is none, or several.
     """
     folder = importlib.import_module(package)
     classes = set()
     for entry in pkgutil.iter_modules(folder.__path__):
-        if entry.name.endswith("_model"):
+        if entry.name.endswith(("_model", "_training_adapter")):
             module = importlib.import_module(f"{package}.{entry.name}")
             kinds = (kind for kind in vars(module).values() if isinstance(kind, type))
             classes |= {
                 kind for kind in kinds if hasattr(kind, "released_pieces") and kind.__module__ == module.__name__
             }
-    if not classes:
-        raise ValueError(
-            f"{package} has no training module that says where its weights come from, as where diffusers loads the"
-            " denoiser: export does not write such a release yet"
-        )
+    classes -= {kind for kind in classes if classes & set(kind.__mro__[1:])}  # of a further algorithm
     if len(classes) != 1:
-        raise ValueError(f"{package} has {len(classes)} training modules that say where their weights come from")
+        raise ValueError(f"{package} has {len(classes)} classes that say where their weights come from")
     return classes.pop()
 
 
@@ -99,7 +97,7 @@ def export_weights(module: Any, weights: TrainedWeights, base: str, out: str) ->
     Everything is copied; then each tensor that is trained takes its place in the copy, one at a time.
 
     Args:
-        module: class of the training module.
+        module: see :func:`class_of_release`.
         weights: of the trainer's checkpoint.
         base: folder of the release, or its one file.
         out: a folder that is not there yet.
@@ -116,7 +114,7 @@ def export_weights(module: Any, weights: TrainedWeights, base: str, out: str) ->
     known = {piece.parameter for group in pieces.values() for piece in group}
     unknown = sorted({f"{layer}.weight" for layer in weights.adapted} - known)
     if not weights.adapted:
-        unknown = sorted(weights.names & module.unplaced_parameters(base))
+        unknown = sorted(module.unplaced_parameters(base, weights.names))
     if unknown:
         raise ValueError(
             f"{unknown[0]!r} and {len(unknown) - 1} more of the checkpoint have no tensor in the release as they are"
@@ -228,13 +226,14 @@ def _tensor(data: bytes, entry: Mapping[str, Any]) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=DTYPES[entry["dtype"]]).reshape(entry["shape"])
 
 
-def export_adapter(weights: TrainedWeights, base: str, out: str) -> dict[str, float]:
-    """Write the LoRA adapter in PEFT's format.
+def export_adapter(weights: TrainedWeights, base: str, out: str, component: str | None = None) -> dict[str, float]:
+    """Write the LoRA adapter in PEFT's format, and in that of a diffusers pipeline.
 
     Args:
         weights: of the trainer's checkpoint.
         base: the release that it is for.
         out: a folder that is not there yet.
+        component: of the diffusers pipeline that has the module; None where diffusers has no such class.
 
     Returns:
         Norm of the second matrix of each layer, ``lora_B``, which begins as zeros.
@@ -250,7 +249,7 @@ def export_adapter(weights: TrainedWeights, base: str, out: str) -> dict[str, fl
         down, up = weights.matrices(layer)
         norms[layer] = float(up.float().norm())
         for side, matrix in (("A", down), ("B", up)):
-            tensors[f"base_model.model.{layer}.lora_{side}.weight"] = matrix.clone().contiguous()
+            tensors[f"{layer}.lora_{side}.weight"] = matrix.clone().contiguous()
     if not any(norms.values()):
         raise ValueError(f"lora_B is zero in all {len(norms)} layers of {weights.folder}: nothing was trained")
     settings = {
@@ -267,7 +266,14 @@ def export_adapter(weights: TrainedWeights, base: str, out: str) -> dict[str, fl
     os.makedirs(out)
     with open(os.path.join(out, "adapter_config.json"), "w", encoding="utf-8") as file:
         json.dump(settings, file, indent=2)
-    save_file(tensors, os.path.join(out, "adapter_model.safetensors"), metadata={"format": "pt"})
+    named = {f"base_model.model.{name}": tensor for name, tensor in tensors.items()}
+    save_file(named, os.path.join(out, "adapter_model.safetensors"), metadata={"format": "pt"})
+    if component is not None:
+        named = {f"{component}.{name}": tensor for name, tensor in tensors.items()}
+        # diffusers makes its LoraConfig of these, and guesses a scaling of 1 without.
+        told = {f"{component}.{name}": settings[name] for name in ("r", "lora_alpha", "target_modules")}
+        metadata = {"format": "pt", "lora_adapter_metadata": json.dumps(told)}
+        save_file(named, os.path.join(out, "pytorch_lora_weights.safetensors"), metadata=metadata)
     return norms
 
 
@@ -289,10 +295,11 @@ def run(package: str, source: str, base: str, out: str, adapter: bool) -> dict[s
         raise ValueError(f"{out} lies in the release itself, which is copied")
     weights = TrainedWeights(source)
     told: dict[str, Any] = {"from": weights.folder, "out": out, "lora": weights.lora}
+    kind = class_of_release(package)
     if adapter:
-        norms = export_adapter(weights, base, out)
+        norms = export_adapter(weights, base, out, getattr(kind, "component", None))
         return {**told, "adapter": True, "tensors": [{"layer": name, "norm": norm} for name, norm in norms.items()]}
-    moved = export_weights(training_module(package), weights, base, out)
+    moved = export_weights(kind, weights, base, out)
     return {**told, "adapter": False, "tensors": [entry._asdict() for entry in moved]}
 
 

@@ -43,8 +43,8 @@ def measure(training: Training) -> Measurement:
     if not difference <= max(training.log_prob_limits[0]):
         return Measurement("", math.inf, told, limit=limit)
     if found.apart is None or found.untrained is None:
-        raise NotApplicable(f"{told}; the trainer writes no films, whose images could be compared")
-    told += f"; before training the images are {found.untrained:.2g} levels away"
+        raise NotApplicable(f"{told}; no row of the data says that it is of the test split")
+    told += f"; before training they are {found.untrained:.2g} levels away"
     if found.untrained <= SEEN * found.apart:
         raise NotApplicable(f"{told}, with the export {found.apart:.2g}: too close to tell them apart")
     return Measurement("", found.apart, told, limit=limit)

@@ -1,6 +1,6 @@
-"""How far the images of two validations are apart, and those before training; run by the environment's Python.
+"""How far the images or films of two validations are apart, and those before training; run by the environment's Python.
 
-``python same_images.py LAST EXPORTED UNTRAINED``, each what VeRL-Omni dumps of a validation, as ``DIR/STEP.jsonl``.
+``python same_images.py RUN EXPORTED``, each a folder that ``brightness.py`` has filled.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 
-def images_of(table: str) -> list[Any]:
-    """The images of a validation in the order of their prompts and scores, as the queue may hand them out in any."""
-    rows = [json.loads(line) for line in Path(table).read_text(encoding="utf-8").splitlines()]
-    rows.sort(key=lambda row: (row["input"], row["score"]))
-    return [np.asarray(Image.open(row["output"])).astype(float) for row in rows]
-
-
-def apart(one: list[Any], other: list[Any]) -> float:
-    """The largest mean distance of two images, in levels of 255."""
-    return max(float(np.abs(a - b).mean()) for a, b in zip(one, other, strict=True))
+def validated(folder: str) -> dict[str, list[Any]]:
+    """What was made of each row of the test data, in the order of time."""
+    found: dict[str, list[Any]] = {}
+    for path in sorted(Path(folder).glob("*.npy")):
+        found.setdefault(path.name.partition(".")[0], []).append(np.load(path).astype(float))
+    return found
 
 
 def main() -> None:
-    """Print the two distances from the last validation."""
-    last, exported, untrained = map(images_of, sys.argv[1:4])
-    print(json.dumps({"images": len(last), "exported": apart(last, exported), "untrained": apart(last, untrained)}))
+    """Print the two largest mean distances from the last validation, in levels of 255; null where nothing is kept."""
+    run, exported = map(validated, sys.argv[1:3])
+    if run.keys() != exported.keys():
+        raise ValueError(f"the run has validated {len(run)} rows, the export {len(exported)}")
+    apart = {
+        "exported": [np.abs(run[row][-1] - exported[row][-1]).mean() for row in run],
+        "untrained": [np.abs(run[row][-1] - run[row][0]).mean() for row in run],
+    }
+    print(json.dumps({name: float(max(far)) if far else None for name, far in apart.items()}))
 
 
 if __name__ == "__main__":
