@@ -50,9 +50,8 @@ class DiffusersTraining(RecordedTraining):
             RuntimeError: the installed peft is too new for LoRA.
         """
         cls.require_lora(model_config)
-        beside = getattr(model_config, "config_path", None)
-        folder = getattr(model_config, "transformer_subfolder", FOLDER)
-        name_layers(beside or os.path.join(str(model_config.local_path), folder))
+        path, beside = (getattr(model_config, name, None) or "" for name in ("local_path", "config_path"))
+        name_layers(beside or os.path.join(path, getattr(model_config, "transformer_subfolder", FOLDER)))
         return None
 
     @classmethod
