@@ -11,6 +11,10 @@ NUMPY ?= numpy<2.5
 RUNTIME_COVERAGE ?= 90
 # One worker more than processors, because tests wait for processes; those of a group share what they computed, in one.
 PYTEST_ARGS ?= -n 3 --dist loadgroup
+# A worker keeps one processor busy with an engine, and a third would import each once more.
+ROLLOUT_ARGS ?= -n 2 --dist loadgroup
+# Which tests `make test` runs: without a value those of the runtime, too.
+TESTS ?=
 # What level train and the learning curves run in: main of 2026-08-22.
 VERL_OMNI_COMMIT ?= a1139bafffb5b9711f0a6b6edff8ecaa60bfff30
 
@@ -46,7 +50,7 @@ help:
 	@echo "make golden-check  fail if reference_bagel/ is not what the tool writes"
 	@echo "make docs          regenerate the recordings and generated pages of docs/"
 	@echo "make dist          build wheel and sdist of the tool and of the runtime, and check their metadata"
-	@echo "make installs      install both into fresh environments of Python 3.10 and 3.13, where they are there"
+	@echo "make installs      install them into fresh environments of Python 3.10 and 3.13, where they are there"
 	@echo "make bench         time the commands against 'python -c pass'"
 	@echo "make browser       install Chromium, which looks at verify's page, where apt and root are at hand"
 
@@ -71,11 +75,11 @@ demo: $(VENV)/.tool
 test test-table: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.test
-	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "not rollout and not train and not train_table and not table"
+	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "not rollout and not train and not train_table and not table" $(TESTS)
 
 # The runtime's own tests, without the tool, and which lines of it they run.
-runtime-test: $(VENV)/.test
-	cd runtime && $(abspath $(BIN))/python -m coverage run -m pytest -p no:cacheprovider -c pyproject.toml tests
+runtime-test: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD
+	cd runtime && $(CHECKOUT) $(abspath $(BIN))/python -m coverage run -m pytest -p no:cacheprovider -c pyproject.toml tests
 	cd runtime && $(abspath $(BIN))/python -m coverage report --fail-under=$(RUNTIME_COVERAGE)
 
 check-one: $(VENV)/.test
@@ -94,14 +98,14 @@ rollout-env: train-env
 	$(BIN)/omni-scaffold env rollout --vllm-omni 0.30.0
 
 rollout: $(VENV)/.test rollout-env
-	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "rollout and not newest and not rollout_table" $(ROLLOUT_TESTS)
+	$(CHECKOUT) $(BIN)/python -m pytest $(ROLLOUT_ARGS) -m "rollout and not newest and not rollout_table" $(ROLLOUT_TESTS)
 
 rollout-table: $(VENV)/.test rollout-env
-	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "rollout_table and not newest" $(ROLLOUT_TESTS)
+	$(CHECKOUT) $(BIN)/python -m pytest $(ROLLOUT_ARGS) -m "rollout_table and not newest" $(ROLLOUT_TESTS)
 
 rollout-newest: $(VENV)/.test
 	$(BIN)/omni-scaffold env rollout --vllm-omni 0.32.0rc1
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m newest tests/verify
+	$(BIN)/python -m pytest $(ROLLOUT_ARGS) -m newest tests/verify
 
 # verl-omni is on no package index. Where it can neither be found nor cloned, its tests are skipped and say so.
 $(VERL_OMNI_SRC)/.git/HEAD:

@@ -276,7 +276,6 @@ def _checkpoint(facts: Established) -> dict[str, Any]:
     """How the loader maps names, for the person who writes the key map."""
     return {
         "rules": [],
-        "key_map": "unknown",
         "files": list(facts.value("answers.checkpoint.files") or []),
         "renames": [list(pair) for pair in facts.value("answers.checkpoint.renames") or []],
         "stacked": [[str(part) for part in row] for row in facts.value("answers.checkpoint.stacked") or []],
@@ -288,7 +287,6 @@ def _inputs(facts: Established) -> dict[str, Any]:
     return {
         "kinds": list(facts.value("answers.prompt.kind") or []),
         "arguments": list(facts.value("answers.denoiser.params") or []),
-        "call": facts.place("answers.denoiser.method", "detail.scheduler.loop_location"),
         "step": facts.place("detail.scheduler.step_location", "detail.scheduler.loop_location"),
         "loop": facts.place("detail.scheduler.loop_location"),
         "steps_in_extra_args": "num_inference_steps" in (facts.value("answers.prompt.extra_args") or []),

@@ -20,7 +20,6 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "time": "sigma",
         "output_sign": 1,
         "ported": None,
-        "constructed": False,
         "pinned": {},
         "replaced": [],
         "default_seed": None,
@@ -46,7 +45,6 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "references": None,
     },
     "schedule": {"kind": "linear", "parts": None, "highest_level": 1.0},
-    "levels": {"source": None, "folder": None, "arguments": [], "first": None, "rises": False, "ends_at_zero": False},
     "loading": {"attribute": "", "established": False},
     PORT: {
         "checkpointed": [],
@@ -64,6 +62,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "tokenizer": None,
         "tables": False,
         "batches": "none",
+        "alone": None,
     },
     "cfg": {"declared": []},
     "names": {"folder": None, "tokenizer": None},

@@ -42,7 +42,17 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+# One in each file that a mistake may stand in.
+FIRSTS = {
+    "noise of another scale",
+    "rows and columns exchanged",
+    "the latent rounded before it becomes a velocity",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in FIRSTS else pytest.mark.rollout_table) for name in MISTAKES]
+)
 def test_a_mistake_that_only_a_reference_shows(sensenova: Callable[..., Path], tmp_path: Path, name: str) -> None:
     tree = shutil.copytree(sensenova(VERSION), tmp_path / "tree", symlinks=True)
     file, before, after = MISTAKES[name]

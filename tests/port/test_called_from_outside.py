@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from flow_grpo_runtime.upstream import take_apart
+from scaffold.port import Port
 from tests.port.conftest import HEAD, PortText, Run
 
 EXPERT = """
@@ -68,10 +68,17 @@ PAIRS = {
 }
 
 
+def apart(port: Port, run: Run) -> torch.nn.Module:
+    """The model of a port, its fused layers taken apart."""
+    from flow_grpo_runtime.upstream import take_apart  # imports peft, so not in every worker
+
+    return take_apart(run(port).Model(), [(entry.owner, entry.name, entry.parts) for entry in port.fused])
+
+
 @pytest.mark.parametrize("form", FUSED)
 def test_a_fused_layer_is_called_by_its_upstream_name(form: str, port_text: PortText, run: Run) -> None:
     port = port_text(HEAD + EXPERT.replace("BODY", FUSED[form]))
-    model = take_apart(run(port).Model(), [(entry.owner, entry.name, entry.parts) for entry in port.fused])
+    model = apart(port, run)
     x, expert = torch.randn(3, 5, 32), model.text
     parts = [expert.q_proj(x), expert.k_proj(x), expert.v_proj(x)]
     assert torch.allclose(model(x), torch.cat(parts, dim=-1), atol=1e-6)
@@ -88,6 +95,6 @@ def test_a_layer_that_is_handed_on_gives_the_pair_of_upstream(form: str, port_te
 @pytest.mark.parametrize("name", ["weight", "bias"])
 def test_what_the_parts_of_a_fused_layer_lack_raises(name: str, port_text: PortText, run: Run) -> None:
     port = port_text(HEAD + EXPERT.replace("BODY", f"return expert.qkv_proj.{name}"))
-    model = take_apart(run(port).Model(), [(entry.owner, entry.name, entry.parts) for entry in port.fused])
+    model = apart(port, run)
     with pytest.raises(AttributeError, match=f"{name} of a fused layer"):
         model(torch.randn(1, 2, 32))

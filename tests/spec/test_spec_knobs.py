@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from overruled import overrule
+from overruled import alter, overrule
 
 from scaffold.errors import ScaffoldError
 from scaffold.render import render
@@ -98,6 +98,15 @@ def test_an_older_package_that_lacks_a_knob_renders_with_its_default(
     validate(older, "scaffold.toml")
     assert older.context()[section][key] == DEFAULTS[section][key]
     assert render(older)
+
+
+def test_an_older_package_with_a_key_that_nothing_reads_any_more_renders_as_it_did(spec: Path) -> None:
+    before = render(read_spec(spec).spec)
+    alter(spec, "[values.upstream]\n", "[values.levels]\nrises = false\n\n[values.upstream]\nconstructed = true\n")
+    older = read_spec(spec).spec
+    validate(older, "scaffold.toml")
+    assert older.value("upstream.constructed") is True
+    assert render(older) == before
 
 
 @pytest.mark.parametrize(("section", "key"), [("recipe", "num_inference_steps"), ("lora", "rank")])

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from flow_grpo_runtime.checkpoint import Checkpoint, write_weights
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.checkpoint.headers import CheckpointFile
 from scaffold.files.below import OutsideError, below, is_below
@@ -194,6 +193,8 @@ def test_a_file_that_the_pipeline_reads_by_itself(
 
 def test_weights_go_back_into_the_checkpoint_that_they_are_written_to(scratch: Path, mine: Path) -> None:
     """Of a checkpoint whose pipeline read a file elsewhere, the runtime has its place as it lies from the folder."""
+    from flow_grpo_runtime.checkpoint import Checkpoint, write_weights  # imports peft, so not in every worker
+
     for name in [*ways_out(mine), "one.safetensors"]:
         read = Checkpoint()
         read.keys["weight"] = (name, "weight")

@@ -99,6 +99,11 @@ def skip_without_environment(version: str) -> None:
         pytest.skip(found)
 
 
+def takes_several(folder: Path) -> bool:
+    """Whether the rollout adapter of a package says that it takes several requests at once."""
+    return "supports_request_batch = True" in (folder / "vllm_omni_rollout_adapter.py").read_text(encoding="utf-8")
+
+
 def of(checks: tuple[CheckResult, ...]) -> dict[str, CheckResult]:
     return {check.id: check for check in checks}
 
@@ -117,7 +122,7 @@ def test_both_levels_pass(folder_of: Callable[..., Path], version: str, pipeline
     checks = verify(folder, level="rollout").checks
     found = of(checks)
     assert set(found) == {*[entry.id for entry in catalogue()], *check_ids()}
-    one_by_one = {name for name in found if name.startswith("rollout-together-")}
+    one_by_one = {name for name in found if name.startswith("rollout-together-") and not takes_several(folder)}
     skipped = SKIPPED | one_by_one | (OF_LOADED if loaded else set())
     allowed = {name: ("pass", "skip") if name in skipped else ("pass",) for name in found}
     wrong = {n: f"{c.status} {c.value} {c.reason}" for n, c in found.items() if c.status not in allowed[n]}
@@ -150,8 +155,20 @@ def test_it_is_complete_and_clean(
 ) -> None:
     folder = folder_of(version, pipeline)
     assert 'value = "complete"' in (folder / "scaffold.lock.toml").read_text(encoding="utf-8")
-    assert "partial" not in next(folder.parents[2].glob("examples/*/*/README.md")).read_text(encoding="utf-8")
+    readme = next(folder.parents[2].glob("examples/*/*/README.md")).read_text(encoding="utf-8")
+    assert "partial" not in readme
     scaffold_cli("check", folder).success()
+    # Where samples of a call are known to get what they get alone, requests share calls, too, and scripts bound them.
+    common = (folder / "common.py").read_text(encoding="utf-8")
+    # Experts are chosen by what rounding decides; a denoiser reads what is set for the whole process.
+    alone = "LingBot" in pipeline or pipeline.startswith("MingImage")
+    several = "CallPlan(" not in common or ("stacked=True" in common and not alone)
+    assert takes_several(folder) is several
+    scripts = [*folder.parents[2].glob("examples/*/*/run_*.sh"), *folder.parents[2].glob("tests/special_e2e/*.sh")]
+    assert len(scripts) == 2
+    assert {"rollout.max_num_seqs=" in script.read_text(encoding="utf-8") for script in scripts} == {several}
+    told = "one that fails fails alone" if several else "The rollout makes one request at a time: "
+    assert told in " ".join(readme.split())
 
 
 RUNTIME = "../flow_grpo_runtime/"
@@ -265,7 +282,13 @@ ROUNDING = {
 @pytest.mark.rollout
 @pytest.mark.slow
 @pytest.mark.upstream
-@pytest.mark.parametrize("name", ROUNDING)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if owner == "BooguImagePipeline" else pytest.mark.rollout_table)
+        for name, (owner, *_) in ROUNDING.items()
+    ],
+)
 def test_rounding_that_the_rollout_does_not_do_is_seen(
     folder_of: Callable[..., Path], edit: Callable[..., None], tmp_path: Path, name: str
 ) -> None:

@@ -40,7 +40,12 @@ def package(reference: Path) -> Path:
     return next(reference.glob("verl_omni/pipelines/*/scaffold.toml")).parent
 
 
-@pytest.mark.parametrize("version", packaged_versions())
+EACH_VERSION = [
+    pytest.param(v, marks=[] if v == DEFAULT_VERSION else pytest.mark.rollout_table) for v in packaged_versions()
+]
+
+
+@pytest.mark.parametrize("version", EACH_VERSION)
 def test_reference_passes_every_check(package: Path, version: str) -> None:
     results = verify(package, version)
     assert_passes(results, version, "BagelPipeline")
@@ -51,10 +56,7 @@ def test_reference_passes_every_check(package: Path, version: str) -> None:
             assert result.series["rollout log-prob"] == pytest.approx(result.series["training log-prob"], abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "version",
-    [pytest.param(v, marks=[] if v == DEFAULT_VERSION else pytest.mark.rollout_table) for v in packaged_versions()],
-)
+@pytest.mark.parametrize("version", EACH_VERSION)
 def test_plugin_leaves_the_choice_of_platform_alone_unless_asked(version: str) -> None:
     code = f"""
 import runpy

@@ -66,6 +66,7 @@ def test_a_mistake_fails_its_contract(
     assert results(broken, contract)[contract].status == "fail"
 
 
+@pytest.mark.rollout_table
 @pytest.mark.rollout
 @pytest.mark.slow
 def test_the_real_pipeline_is_followed(package: Path) -> None:
@@ -80,8 +81,10 @@ def test_the_real_pipeline_is_followed(package: Path) -> None:
     ("file", "right", "wrong"),
     [
         (f"{MODEL}_model.py", "origin=4096", "origin=0"),
-        (f"{MODEL}_model.py", "HIGHEST_LEVEL = 0.999", "HIGHEST_LEVEL = 1.0"),
-        ("common.py", "SCHEDULE_SHIFT = 3.0", "SCHEDULE_SHIFT = 2.0"),
+        pytest.param(
+            *(f"{MODEL}_model.py", "HIGHEST_LEVEL = 0.999", "HIGHEST_LEVEL = 1.0"), marks=pytest.mark.rollout_table
+        ),
+        pytest.param("common.py", "SCHEDULE_SHIFT = 3.0", "SCHEDULE_SHIFT = 2.0", marks=pytest.mark.rollout_table),
     ],
 )
 def test_a_convention_that_only_the_engine_knows_is_seen(

@@ -134,7 +134,6 @@ def _put_constructed(section: Section) -> None:
     }
     _put_method(section, made["method"], (text, place), replaced, origin)
     section.fact("sample_rank", "detail.patches.rank")
-    section.put("constructed", True, origin)
     told, told_at = section.known("detail.time.step")
     if told not in (None, "sigma"):
         section.put("time", told, told_at)

@@ -57,6 +57,8 @@ def failed(error: Exception) -> Any:
 def wrap_post_processor(file: Any, name: str) -> None:
     """Make the pipeline's post-processor accept a rollout: upstream's accepts media alone.
 
+    An image with transparency is laid over white in a rollout: trainer and rewards write and score three channels.
+
     Args:
         file: module of the pipeline, where the engine looks it up.
         name: of the function there that makes the post-processor.
@@ -68,6 +70,24 @@ def wrap_post_processor(file: Any, name: str) -> None:
     @functools.wraps(make)
     def rollout_post_processor(config: Any) -> Callable[..., Any]:
         wrapped: Callable[..., Any] = wrap_rollout_postprocessor(make(config))
-        return wrapped
+
+        @functools.wraps(wrapped)
+        def processed(data: Any, **kwargs: Any) -> Any:
+            result = wrapped(data, **kwargs)
+            if not isinstance(result, dict) or not isinstance(result.get("payload"), dict):
+                return result
+            return {**result, "payload": {key: _over_white(media) for key, media in result["payload"].items()}}
+
+        return processed
 
     setattr(file, name, rollout_post_processor)
+
+
+def _over_white(media: Any) -> Any:
+    if isinstance(media, list):
+        return [_over_white(image) for image in media]
+    if getattr(media, "mode", None) != "RGBA":
+        return media
+    from PIL import Image
+
+    return Image.alpha_composite(Image.new("RGBA", media.size, "white"), media).convert("RGB")
