@@ -11,6 +11,8 @@ NUMPY ?= numpy<2.5
 RUNTIME_COVERAGE ?= 90
 # One worker more than processors, because tests wait for processes; those of a group share what they computed, in one.
 PYTEST_ARGS ?= -n 3 --dist loadgroup
+# A worker keeps one processor busy with an engine, and a third would import each once more.
+ROLLOUT_ARGS ?= -n 2 --dist loadgroup
 # Which tests `make test` runs: without a value those of the runtime, too.
 TESTS ?=
 # What level train and the learning curves run in: main of 2026-08-22.
@@ -96,14 +98,14 @@ rollout-env: train-env
 	$(BIN)/omni-scaffold env rollout --vllm-omni 0.30.0
 
 rollout: $(VENV)/.test rollout-env
-	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "rollout and not newest and not rollout_table" $(ROLLOUT_TESTS)
+	$(CHECKOUT) $(BIN)/python -m pytest $(ROLLOUT_ARGS) -m "rollout and not newest and not rollout_table" $(ROLLOUT_TESTS)
 
 rollout-table: $(VENV)/.test rollout-env
-	$(CHECKOUT) $(BIN)/python -m pytest $(PYTEST_ARGS) -m "rollout_table and not newest" $(ROLLOUT_TESTS)
+	$(CHECKOUT) $(BIN)/python -m pytest $(ROLLOUT_ARGS) -m "rollout_table and not newest" $(ROLLOUT_TESTS)
 
 rollout-newest: $(VENV)/.test
 	$(BIN)/omni-scaffold env rollout --vllm-omni 0.32.0rc1
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m newest tests/verify
+	$(BIN)/python -m pytest $(ROLLOUT_ARGS) -m newest tests/verify
 
 # verl-omni is on no package index. Where it can neither be found nor cloned, its tests are skipped and say so.
 $(VERL_OMNI_SRC)/.git/HEAD:

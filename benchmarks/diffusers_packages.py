@@ -3,11 +3,9 @@
     python benchmarks/diffusers_packages.py                              # every one of 0.30.0, minutes each
     python benchmarks/diffusers_packages.py FluxPipeline --keep DIR      # one; package and report stay in DIR
     python benchmarks/diffusers_packages.py --select rollout-sde-log-prob
-    python benchmarks/diffusers_packages.py --train CHECKOUT FluxPipeline   # three steps of verl-omni's trainer instead
 
-A row for each: how many checks passed, failed and were skipped, and the first that failed with its reason, or how far
-the log-probs of three steps are apart. A pipeline that is refused, or of which something is left to write, has that for
-a reason.
+A row for each: how many checks passed, failed and were skipped, and the first that failed with its reason. A
+pipeline that is refused, or of which something is left to write, has that for a reason. benchmarks/lives.py trains.
 """
 
 from __future__ import annotations
@@ -28,15 +26,11 @@ from scaffold.grade.proof import name_of
 from scaffold.inspect import inspect_pipeline
 from scaffold.inspect.table import registered_classes
 from scaffold.upstream import locate
-from scaffold.verify.result import Level
 from scaffold.verify.rollout.forking import forking
 from scaffold.verify.run import verify
-from scaffold.verify.train.level import TrainRequest
 
 SCAFFOLD = [sys.executable, "-m", "scaffold"]
 TOLD = 400  # characters of a reason
-# As the recipe of a complete package wraps the module; nothing is saved, which benchmarks/lives.py does.
-STEPS, VARIANT, LOG_PROB = 3, "fsdp2", "train-fsdp2-log-prob"
 
 
 def loaded_by_diffusers(version: str) -> Iterator[str]:
@@ -47,7 +41,7 @@ def loaded_by_diffusers(version: str) -> Iterator[str]:
             yield key
 
 
-def row(pipeline: str, version: str, folder: Path, select: list[str], checkout: Path | None = None) -> str:
+def row(pipeline: str, version: str, folder: Path, select: list[str]) -> str:
     """One line of the table; the package and its report stay in the folder.
 
     Args:
@@ -55,7 +49,6 @@ def row(pipeline: str, version: str, folder: Path, select: list[str], checkout: 
         version: of vllm-omni.
         folder: where the package is written.
         select: checks to run, all if empty.
-        checkout: of verl-omni, whose trainer is run in place of both levels.
     """
     name, (key, _, task) = name_of(pipeline), pipeline.partition(" ")
     new = ["new", name, "--pipeline", key, "--vllm-omni", version, "--patch", "--out", str(folder), "--force"]
@@ -64,20 +57,15 @@ def row(pipeline: str, version: str, folder: Path, select: list[str], checkout: 
     if rendered.returncode:
         return _line(pipeline, "refused" if rendered.returncode == 3 else "not rendered", rendered.stderr)
     started = time.monotonic()
-    training = TrainRequest(STEPS, (VARIANT,), checkout) if checkout is not None else None
-    level: Level = "rollout" if checkout is None else "train"
     try:
-        report = verify(folder / f"verl_omni/pipelines/{name}_flow_grpo", level=level, select=select, training=training)
+        report = verify(folder / f"verl_omni/pipelines/{name}_flow_grpo", level="rollout", select=select)
     except ScaffoldError as error:
         return _line(pipeline, "did not run", error.message)
-    file = f"{name}.json" if checkout is None else f"{name}.train.json"
-    (folder / file).write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
+    (folder / f"{name}.json").write_text(json.dumps(report.to_json(), indent=1), encoding="utf-8")
     counted = Counter(check.status for check in report.checks)
     failed = [check for check in report.checks if check.status == "fail"]
     told = f"{counted['pass']} / {counted['fail']} / {counted['skip']} in {time.monotonic() - started:.0f} s"
-    trained = next((check for check in report.checks if check.id == LOG_PROB and check.status == "pass"), None)
-    apart = f"log-probs {trained.value:.1e} apart" if trained is not None else ""
-    return _line(pipeline, told, f"{failed[0].id}: {failed[0].reason}" if failed else apart)
+    return _line(pipeline, told, f"{failed[0].id}: {failed[0].reason}" if failed else "")
 
 
 def _line(pipeline: str, found: str, reason: str) -> str:
@@ -90,14 +78,13 @@ def main() -> None:
     parser.add_argument("pipelines", nargs="*", metavar="PIPELINE", help="registry key, and task; by default all")
     parser.add_argument("--vllm-omni", default="0.30.0", metavar="VERSION")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="where packages and reports stay")
-    parser.add_argument("--train", type=Path, metavar="CHECKOUT", help="of verl-omni, whose trainer takes three steps")
     parser.add_argument("--select", action="append", default=[], metavar="ID", help="run this check only")
     asked = parser.parse_args()
     print("| pipeline | pass / fail / skip | first failure |\n|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as scratch, forking():
         folder = (asked.keep or Path(scratch)).resolve()
         for pipeline in asked.pipelines or loaded_by_diffusers(asked.vllm_omni):
-            print(row(pipeline, asked.vllm_omni, folder, asked.select, asked.train), flush=True)
+            print(row(pipeline, asked.vllm_omni, folder, asked.select), flush=True)
 
 
 if __name__ == "__main__":

@@ -52,9 +52,17 @@ REFERENCE = REPOSITORY / "reference_bagel"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what runs the newest vllm-omni: no release of verl-omni pins it, so `make rollout-newest` runs it apart."""
+    """Mark what runs the newest vllm-omni, and keep together what shares a fixture of a module.
+
+    No release of verl-omni pins the newest, so `make rollout-newest` runs it apart. What a module's tests share would
+    be made again in every worker that runs one of them.
+    """
     newest = packaged_versions()[-1]
     for item in items:
+        fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).values()
+        if any(one.scope == "module" for found in fixtures for one in found):
+            if item.get_closest_marker("xdist_group") is None:
+                item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
         call = getattr(item, "callspec", None)
         if call is not None and newest in call.params.values() and item.get_closest_marker("rollout"):
             item.add_marker(pytest.mark.newest)

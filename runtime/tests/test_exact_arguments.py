@@ -1,4 +1,4 @@
-"""Layers of ported packages keep the dtype of what they are given, whatever FSDP2 rounds."""
+"""Layers keep the dtype of what they are given and of their tables, and a name for what FSDP1 takes from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from flow_grpo_runtime.layers import ExactArguments  # noqa: E402
+from flow_grpo_runtime.layers import ExactArguments, exact_tables, name_parameters  # noqa: E402
 
 nn = torch.nn
 
@@ -76,3 +76,49 @@ def test_tables_and_modulation_keep_float32_under_fsdp2(exact: str | None, one_r
     kept = torch.float32 if exact else torch.bfloat16
     assert model.layer.seen == [torch.bfloat16, kept, kept, kept, kept]
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+class Turned(nn.Module):
+    """Has a table that it computes, one that a checkpoint has, and one that depends on more than its configuration."""
+
+    def __init__(self, more: float = 0.0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("computed", torch.linspace(0, 1, 7).cos(), persistent=False)
+        self.register_buffer("kept", torch.linspace(0, 1, 7).cos())
+        self.register_buffer("other", torch.linspace(0, 1, 7) + more, persistent=False)
+
+
+def test_only_tables_that_the_class_computes_get_back_what_loading_rounded() -> None:
+    module, exact = nn.Sequential(Turned(1.0)).to(torch.bfloat16), Turned()
+    built: list[Any] = []
+    exact_tables(module, lambda inner: built.append(inner) or nn.Sequential(Turned()))
+    assert built == [module]
+    assert torch.equal(module[0].computed, exact.computed)
+    assert [module[0].kept.dtype, module[0].other.dtype] == [torch.bfloat16] * 2
+    exact_tables(module, lambda inner: built.append(inner) or nn.Sequential(Turned()))  # every step asks for it
+    exact_tables(Turned(), lambda inner: built.append(inner) or Turned())
+    assert len(built) == 1
+
+
+def test_a_layer_that_fsdp1_has_flattened_names_what_it_computes_with(one_rank: Any) -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+
+    class Asking(nn.Sequential):
+        def forward(self, x: Any) -> Any:
+            seen.append([parameter.dtype for parameter in self[0].parameters()])
+            return super().forward(x.to(seen[-1][0]))
+
+    seen: list[Any] = []
+    module = FullyShardedDataParallel(
+        Asking(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))),
+        mixed_precision=MixedPrecision(torch.bfloat16),
+        device_mesh=one_rank,
+        device_id=torch.device("cpu"),
+    )
+    names = [name for name, _ in module.named_parameters()]
+    name_parameters(module)
+    name_parameters(module)
+    module(torch.ones(1, 4)).sum().backward()
+    assert seen == [[torch.bfloat16] * 4]
+    assert [name for name, _ in module.named_parameters()] == names

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 import torch
 from planned_calls import GUIDANCE, Planned, guide
 
+from flow_grpo_runtime.joined_calls import JoinedCalls
 from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.passes import Passes
 from flow_grpo_runtime.replay import each_alone
 
 
@@ -150,6 +153,28 @@ def test_ranks_with_other_texts_make_equally_many_calls(calls: Planned, tmp_path
     for pid in children:
         os.waitpid(pid, 0)
     assert [(tmp_path / str(rank)).read_text(encoding="utf-8") for rank in range(2)] == ["3 True", "3 True"]
+
+
+def test_a_request_of_several_sees_the_signature_of_the_denoiser() -> None:
+    """OmniGen2 gives references to a denoiser alone that names them."""
+    denoiser = Counting()
+    view = JoinedCalls(denoiser, "forward", {}, Passes(None)).view()
+    assert inspect.signature(view.forward) == inspect.signature(denoiser.forward)
+    assert inspect.signature(each_alone(denoiser.forward)) == inspect.signature(denoiser.forward)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_equal_requests_share_a_call_of_one_row_and_none_of_two(rows: int) -> None:
+    denoiser, x = Counting(), torch.ones(rows, 4, 6)
+    text, mask = {"embeds": torch.ones(rows, 3, 5)}, torch.ones(rows, 3, dtype=torch.int64)
+    joined = JoinedCalls(denoiser, "forward", {}, Passes(None))
+
+    def request() -> Any:
+        return joined.view()(x, torch.ones(rows), text=text, mask=mask, table=[TABLE])[0]
+
+    made = joined.lockstep.run([request, request])
+    assert [tuple(found.shape) for found in made] == [(rows, 4, 6)] * 2
+    assert len(denoiser.seen) == rows
 
 
 def test_samples_of_a_batch_are_called_alone() -> None:

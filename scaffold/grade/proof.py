@@ -110,9 +110,13 @@ def hindrances() -> dict[str, dict[str, Hindrance]]:
 
 
 def batches_of(request: SpecRequest) -> dict[str, str]:
-    """Return ``port.batches`` of a proven pipeline whose denoiser accepts several samples in one call."""
-    found = _table("batches.toml").get(request.report.upstream.version or "", {}).get(_key(request))
-    return {} if found is None else {"batches": found}
+    """Return ``port.batches`` of a proven pipeline whose denoiser accepts several samples in one call.
+
+    ``alone`` is why its requests are made one by one all the same.
+    """
+    table, version, key = _table("batches.toml"), request.report.upstream.version or "", _key(request)
+    found = {"batches": table.get(version, {}).get(key), "alone": table["alone"].get(version, {}).get(key)}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True)

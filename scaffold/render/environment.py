@@ -69,24 +69,28 @@ def environment(sources: Sources) -> Environment:
     env.filters.update(filters())
     env.filters["memory_settings"] = memory_settings
     env.filters |= {"registered": registered, "algorithms": algorithms}
-    env.globals["takes_several"] = takes_several
+    env.globals["one_by_one"] = one_by_one
     return env
 
 
 @pass_context
-def takes_several(context: Mapping[str, Any]) -> bool:
-    """Whether the rollout adapter takes several requests at once.
+def one_by_one(context: Mapping[str, Any]) -> str:
+    """Why the rollout adapter takes one request at a time; empty where it takes several.
 
-    A composed one does; one that records does where samples of a call are known to get what they get alone, and the
-    loop is the pipeline's own. Stages before it are asked for each request alone.
+    A composed one takes several; one that records does where samples of a call are known to get what they get alone.
     """
-    if context["upstream"].get("replaced"):
-        return True
     recording, port = context.get("recording"), context.get("port")
-    if not recording or not port or recording["kind"] in (None, "update"):
-        return False
-    alone = port.get("batches", "none") == "none" or port.get("own") or "position" in (context.get("deploy") or {})
-    return bool(context["inputs"].get("recorded") and context["loading"].get("attribute")) and not alone
+    if context["upstream"].get("replaced"):
+        return ""
+    if not recording or not port or recording["kind"] is None or not context["inputs"].get("recorded"):
+        return "its calls of the denoiser are not recorded"
+    if recording["kind"] == "update" or port.get("own") or not context["loading"].get("attribute"):
+        return "the loop, or the denoiser, is not the pipeline's own"
+    if port.get("context"):
+        return "its denoiser reads what the pipeline sets for the whole process at each request"
+    if port.get("batches", "none") == "none":
+        return "it has not been shown that a sample of a call gets what it gets alone"
+    return str(port.get("alone") or "")
 
 
 def render_template(env: Environment, sources: Sources, name: str, context: dict[str, Any]) -> str:

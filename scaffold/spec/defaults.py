@@ -62,6 +62,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "tokenizer": None,
         "tables": False,
         "batches": "none",
+        "alone": None,
     },
     "cfg": {"declared": []},
     "names": {"folder": None, "tokenizer": None},

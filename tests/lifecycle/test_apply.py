@@ -38,7 +38,7 @@ def init(root: Path) -> None:
     subprocess.run(["git", "init", "--quiet", "--template=", str(root)], check=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def runs(written: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Plan]]:
     """Return tree and plan of each command that writes: `new`, `update` with a merge and a conflict, `remove`."""
     folder = tmp_path_factory.mktemp("runs")

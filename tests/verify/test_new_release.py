@@ -94,7 +94,7 @@ def write_wheel(folder: Path, name: str, version: str, requires: Sequence[str], 
     return f'<a href="{file.name}#sha256={digest}">{file.name}</a><br>\n'
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A package index in a folder."""
     root = tmp_path_factory.mktemp("index")

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from .checkpoint import DenoiserSource
+from .checkpoint import DenoiserSource, parameters_on_meta
 from .engine_weights import local_checkpoint, sent_name
 from .export import Piece
 from .fused import plain_name
-from .layers import ExactArguments
+from .layers import ExactArguments, exact_tables, name_parameters, unwrapped
 from .lora_updates import LoraFold
 from .model import CallPlan
 from .replay import DenoiserCalls, each_alone
@@ -56,12 +56,15 @@ class DiffusersTraining(RecordedTraining):
 
     @classmethod
     def adopt(cls, module: torch.nn.Module) -> None:
-        """Make ``forward`` accept recorded calls, and keep the dtype of its layers' arguments.
+        """Make ``forward`` accept recorded calls, and keep what the rollout keeps exact.
 
-        FSDP2 would round those: tables of positions and modulation, which the rollout keeps as they are.
+        FSDP2 would round the arguments of layers, VeRL-Omni's loading rounds the tables of positions that the class
+        has computed, and FSDP1 leaves layers no parameter that they could ask for its dtype.
         """
         take_calls(module, cls.common.CALLS)
         ExactArguments.of(module, getattr(module, "_no_split_modules", None) or ())
+        exact_tables(module, _built_again)
+        name_parameters(module)
 
     @classmethod
     def released_pieces(cls, model_path: str) -> dict[tuple[str, str], list[Piece]]:
@@ -96,6 +99,14 @@ def name_layers(folder: str) -> None:
         kind._no_split_modules = list(repeated)
 
 
+def _built_again(module: torch.nn.Module) -> torch.nn.Module:
+    """A module of the same class and configuration, its parameters without memory."""
+    kind: Any = next(kind for kind in type(module).__mro__ if "__init__" in vars(kind))  # FSDP2 makes one without
+    with parameters_on_meta(), torch.random.fork_rng(devices=[]):
+        built: torch.nn.Module = kind.from_config(module.config)
+    return built
+
+
 def take_calls(module: torch.nn.Module, plan: CallPlan | None = None) -> None:
     """Let a module take recorded calls in place of arguments, which mixed precision would cast one by one.
 
@@ -103,9 +114,7 @@ def take_calls(module: torch.nn.Module, plan: CallPlan | None = None) -> None:
         module: of diffusers, perhaps sharded.
         plan: says which arguments of the engine's class diffusers' does without or calls otherwise.
     """
-    inner: Any = module  # a stand-in of a test may be none
-    while hasattr(inner, "_fsdp_wrapped_module"):
-        inner = inner._fsdp_wrapped_module
+    inner: Any = unwrapped(module)  # a stand-in of a test may be no module
     if isinstance(inner, torch.nn.Module) and "forward" not in vars(inner):
         vars(inner)["_plan"] = plan or CallPlan()
         vars(inner)["forward"] = types.MethodType(_forward, inner)

@@ -8,6 +8,7 @@ gets its own rows. Calls that do not fit together are made one after the other.
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -52,6 +53,8 @@ class JoinedCalls:
         for name in [name for name in vars(view) if name.startswith(("_forward_hooks", "_forward_pre_hooks"))]:
             vars(view)[name] = OrderedDict()
 
+        # Pipelines look at the signature to know what to give: without it an edit loses its references.
+        @functools.wraps(getattr(self._denoiser, self._method))
         def call(*args: Any, **kwargs: Any) -> Any:
             kind = next((p.device.type for p in self._denoiser.parameters()), "cpu")
             cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
@@ -78,7 +81,11 @@ class JoinedCalls:
 
     @staticmethod
     def _fits(a: _Asked, b: _Asked) -> bool:
-        return a.autocast == b.autocast and agree(a.arguments, b.arguments, varying=False)
+        # The latents come first. A call with both branches of guidance in it has two rows, and is made alone: two
+        # that are equal in all would pass for one.
+        given = a.arguments.values()
+        first = next((v for v in given if isinstance(v, list) or (isinstance(v, torch.Tensor) and v.ndim)), [])
+        return len(first) == 1 and a.autocast == b.autocast and agree(a.arguments, b.arguments, varying=False)
 
     def _call(self, asked: Sequence[_Asked]) -> list[Any]:
         arguments = joined([call.arguments for call in asked])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -216,3 +217,60 @@ class WideParameters(torch.nn.Module):
             names = tuple(name for name, _ in layer.named_parameters(recurse=False) if prefix + name in kept)
             if names and not _is_torchs(layer):
                 _put_before(layer, cls, _wide=names)
+
+
+def unwrapped(module: Any) -> Any:
+    """What FSDP1 has put itself around; the module itself without it."""
+    while hasattr(module, "_fsdp_wrapped_module"):
+        module = module._fsdp_wrapped_module
+    return module
+
+
+def exact_tables(module: torch.nn.Module, build: Callable[[Any], torch.nn.Module]) -> None:
+    """Give tables that the class computes, and no checkpoint has, the dtype that it computes them in.
+
+    VeRL-Omni gives buffers the dtype of the parameters; the rollout computes its tables anew.
+
+    Args:
+        module: perhaps sharded.
+        build: of the module without wrappers, one of the same class and configuration. Called where a table is narrow.
+    """
+    inner = unwrapped(module)
+    places = [
+        (path, layer, name)
+        for path, layer in inner.named_modules()
+        for name, table in layer.named_buffers(recurse=False)
+        if name in layer._non_persistent_buffers_set and 0 < _size(table) < torch.float32.itemsize
+    ]
+    if not places or "_exact_tables" in vars(inner):
+        return
+    vars(inner)["_exact_tables"] = True
+    exact = dict(build(inner).named_buffers())
+    for path, layer, name in places:
+        table = layer._buffers[name]
+        found = exact.get(".".join((*(part for part in path.split(".") if part != "_fsdp_wrapped_module"), name)))
+        if found is not None and torch.equal(found.to(table), table):
+            layer._buffers[name] = found.to(table.device)
+
+
+def name_parameters(module: torch.nn.Module) -> None:
+    """Let layers that FSDP1 has left without a parameter name those that they compute with.
+
+    Some classes ask a layer for the dtype of its first one.
+    """
+    units: list[Any] = [unit for unit in module.modules() if hasattr(unit, "_fsdp_wrapped_module")]
+    if not units or "_named" in vars(module):
+        return
+    vars(module)["_named"] = True
+    for handle in filter(None, (unit._handle for unit in units)):
+        for name, layer, _ in handle.flat_param._param_infos:
+            vars(layer).setdefault("_flattened", []).append(name)
+    for layer in module.modules():
+        if next(layer.parameters(), None) is None and next(_flattened(layer), None) is not None:
+            vars(layer)["parameters"] = types.MethodType(_flattened, layer)
+
+
+def _flattened(self: torch.nn.Module, recurse: bool = True) -> Iterator[torch.Tensor]:
+    """What FSDP1 has put in the place of parameters."""
+    for layer in self.modules() if recurse else (self,):
+        yield from (getattr(layer, name) for name in vars(layer).get("_flattened", ()))

@@ -6,6 +6,7 @@ whose calls differ in nothing but the samples share one where the plan says so.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -225,6 +226,7 @@ def each_alone(forward: Callable[..., Any]) -> Callable[..., Any]:
     """
     names = list(inspect.signature(forward).parameters)
 
+    @functools.wraps(forward)
     def called(*args: Any, **kwargs: Any) -> Any:
         arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         rows = len(arguments[names[0]])

@@ -375,6 +375,8 @@ def _compare_in(
     mixed = mixed_dtypes(module, layers)
     try:
         root = strategy.wrap(module, layers, mesh)
+        if subject.loaded:
+            subject.training.adopt(root)  # as the first micro-batch of a training does
         found = subject.velocity(root, whole.batches[rank])
         found.square().mean().backward()
     except Exception as error:
