@@ -6,7 +6,7 @@
 
 Each is rendered and goes through level train: three steps of verl-omni's own trainer, a save, a step more by a new
 process, and the export, which the engine loads and a step is trained from. ``docs/lives.json`` gets what checks said
-as its package ends, ``docs/train.md`` the table.
+as its package ends, ``docs/train.md`` the table, and ``figures.toml`` the difference of log-probs.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from figures import name_of
+from figures import FILE, keep, name_of
 
-from scaffold.grade.proof import proofs
+from scaffold.grade.proof import Figures, proofs
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 BEGIN, END = "<!-- benchmarks/lives.py -->\n", "<!-- end -->"
@@ -65,6 +65,10 @@ def main() -> int:
         lives[name] = {"day": time.strftime("%Y-%m-%d"), **life(*known[name], given.verl_omni)}
         data.write_text(json.dumps(dict(sorted(lives.items())), indent=1) + "\n", encoding="utf-8")
     write(lives)
+    for name, found in lives.items():
+        check = found["checks"].get("train-log-prob", {})
+        if name in known and check.get("status") == "pass":
+            keep(*known[name], Figures(train_log_prob=check["value"], train_steps=STEPS), FILE)
     return 0
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scaffold.algorithms import ALGORITHMS
 from scaffold.errors import RefusedError
 from scaffold.grade import COMPLETE, PARTIAL, REFUSED, UNPROVEN, grade_of, specify
 from scaffold.grade.layout import layouts
@@ -69,12 +70,15 @@ Each package loads the layout of the released checkpoint: a test writes all its 
 `from_pretrained` takes them. What stands in `scaffold/presets/layouts/` and `manifests/` is not copied from the Hub;
 `python benchmarks/manifest.py PIPELINE` writes a manifest, with `--checkpoint REPO` that of the released files. Where
 it comes from:"""
+_ALGORITHMS = """\
+A grade is that of FlowGRPO; the others take the same record of a rollout, and [algorithms.md](algorithms.md) says of
+which a training was run."""
 _TOLD = {"tensors": "Names and shapes", "dtypes": "Dtypes", "files": "Files", "configs": "Configuration"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One pipeline; ``missing`` and ``needs`` are the entries of ``[grade]``."""
+    """One pipeline; ``missing`` and ``needs`` are the entries of ``[grade]``, ``recorded`` whether calls travel."""
 
     key: str
     grade: str
@@ -83,6 +87,7 @@ class Row:
     denoiser: str
     missing: tuple[dict[str, Any], ...] = ()
     needs: tuple[dict[str, Any], ...] = ()
+    recorded: bool = False
 
 
 def rows(source: UpstreamSource) -> Iterator[Row]:
@@ -103,12 +108,14 @@ def row(key: str, report: Report, source: UpstreamSource) -> Row:
         if verdict["path"] != DIFFUSERS:
             raise
         return Row(key, DIFFUSERS, error.message.partition(" is not supported here: ")[2] or error.message, place, "")
+    recorded = bool(spec.value("inputs.recorded"))
     if grade_of(spec) == COMPLETE:
-        return Row(key, COMPLETE, verdict["reason"], place, str(spec.value("upstream.denoiser_method") or ""))
+        method = str(spec.value("upstream.denoiser_method") or "")
+        return Row(key, COMPLETE, verdict["reason"], place, method, recorded=recorded)
     denoiser = str(spec.value("port.class") or "")
     reason = str(spec.value("grade.reason")).removeprefix(f"{report.upstream.pipeline}: ")
     missing, needs = spec.value("grade.missing") or (), spec.value("grade.needs") or ()
-    return Row(key, grade_of(spec), reason, place, denoiser, tuple(missing), tuple(needs))
+    return Row(key, grade_of(spec), reason, place, denoiser, tuple(missing), tuple(needs), recorded)
 
 
 def models_page(source: UpstreamSource) -> str:
@@ -121,7 +128,23 @@ def models_page(source: UpstreamSource) -> str:
         lines += list(_TABLES.get(grade, _table)(mine)) if mine else ["None."]
         lines += ["", *_other_releases(), "", *_checkpoints(mine)] if grade == COMPLETE else []
         lines.append("")
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join([*lines, *_by_algorithm(found)]).rstrip() + "\n"
+
+
+def _by_algorithm(found: list[Row]) -> Iterator[str]:
+    """What can be trained by which algorithm, and by which grade."""
+    yield "## By algorithm"
+    yield ""
+    grades = (COMPLETE, UNPROVEN, PARTIAL)
+    yield f"| `--algorithm` | {' | '.join(grades)} | not, since a rollout of it records no calls |"
+    yield f"|{'---|' * (len(grades) + 2)}"
+    for name, algorithm in ALGORITHMS.items():
+        able = [entry for entry in found if entry.grade in grades and (algorithm.scores_steps or entry.recorded)]
+        counts = [str(sum(entry.grade == grade for entry in able)) for grade in grades]
+        others = [f"`{entry.key}`" for entry in found if entry.grade in grades and entry not in able]
+        yield f"| `{name}` | {' | '.join(counts)} | {', '.join(others)} |"
+    yield ""
+    yield _ALGORITHMS
 
 
 def _complete(entries: list[Row]) -> Iterator[str]:

@@ -86,8 +86,8 @@ def one_by_one(context: Mapping[str, Any]) -> str:
         return "its calls of the denoiser are not recorded"
     if recording["kind"] == "update" or port.get("own") or not context["loading"].get("attribute"):
         return "the loop, or the denoiser, is not the pipeline's own"
-    if "position" in (context.get("deploy") or {}):
-        return "what the stages before it made comes with each request"
+    if port.get("context"):
+        return "its denoiser reads what the pipeline sets for the whole process at each request"
     if port.get("batches", "none") == "none":
         return "it has not been shown that a sample of a call gets what it gets alone"
     return str(port.get("alone") or "")

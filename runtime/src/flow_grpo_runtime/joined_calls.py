@@ -83,7 +83,8 @@ class JoinedCalls:
     def _fits(a: _Asked, b: _Asked) -> bool:
         # The latents come first. A call with both branches of guidance in it has two rows, and is made alone: two
         # that are equal in all would pass for one.
-        first = next((v for v in a.arguments.values() if isinstance(v, torch.Tensor | list)), [])
+        given = a.arguments.values()
+        first = next((v for v in given if isinstance(v, list) or (isinstance(v, torch.Tensor) and v.ndim)), [])
         return len(first) == 1 and a.autocast == b.autocast and agree(a.arguments, b.arguments, varying=False)
 
     def _call(self, asked: Sequence[_Asked]) -> list[Any]:
