@@ -381,9 +381,6 @@ def run(out: Path, args: argparse.Namespace) -> None:
     if device.type == "cpu":
         torch.set_num_threads(1)
     package = Package(out)
-    if package.loaded:
-        # cuDNN's backward pass takes a gradient to lie as an earlier one did (torch 2.11.0); FLUX.1's lie in two ways.
-        torch.backends.cuda.enable_cudnn_sdp(False)
     model = package.build(args.size == "tiny", device, dtype)
     count = sum(parameter.numel() for name, parameter in model.named_parameters() if "lora_" not in name)
     print(f"{package.folder.name}: {count / 1e9:.3f} billion parameters", flush=True)

@@ -191,3 +191,17 @@ def test_loading_is_left_to_the_trainer_and_lora_may_be_refused() -> None:
     assert DiffusersTraining.build_module(SimpleNamespace(lora_rank=0), torch.float32) is None
     with pytest.raises(NotImplementedError, match="the engine drops it"):
         Refusing.build_module(SimpleNamespace(lora_rank=4, lora={}), torch.float32)
+
+
+def test_training_goes_without_cudnns_attention() -> None:
+    from flow_grpo_runtime.diffusers_module import DiffusersTraining
+
+    class Training(DiffusersTraining):
+        common = SimpleNamespace(CALLS=CallPlan())
+
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        Training.adopt(Denoiser())
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)

@@ -60,7 +60,12 @@ class DiffusersTraining(RecordedTraining):
 
         FSDP2 would round the arguments of layers, VeRL-Omni's loading rounds the tables of positions that the class
         has computed, and FSDP1 leaves layers no parameter that they could ask for its dtype.
+
+        cuDNN's attention is switched off in this process: torch keeps a plan of its backward pass by the shapes and
+        strides of queries, keys and values, and takes any gradient to lie as that of the first call did. FLUX.1's
+        single blocks hand back a slice, its double blocks a whole one.
         """
+        torch.backends.cuda.enable_cudnn_sdp(False)
         take_calls(module, cls.common.CALLS)
         ExactArguments.of(module, getattr(module, "_no_split_modules", None) or ())
         exact_tables(module, _built_again)
