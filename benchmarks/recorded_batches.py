@@ -3,11 +3,11 @@
     PYTHON benchmarks/recorded_batches.py PACKAGE --grown DIR               # one GPU
     PYTHON benchmarks/recorded_batches.py PACKAGE --grown DIR --tiny        # a CPU, the checkpoint as it is
 
-PYTHON is that of an environment with vllm-omni. DIR is what ``scaffold.verify.train.grown.grow`` leaves: the pipeline's
-tiny checkpoint and the task that made it. The denoiser gets the layers of its release, with random weights; text
-encoder and autoencoder stay tiny, so that what is timed is the denoiser and what the runtime records of it. Whether
-samples may share calls is a proof of another release for some pipelines: here they do, and the trajectories of one
-batch are compared with those of each request alone.
+PYTHON is that of an environment with vllm-omni. DIR is what ``scaffold.verify.train.tiny_checkpoint`` leaves: the
+pipeline's tiny checkpoint and the task that made it. The denoiser gets the layers of its release, with random weights;
+text encoder and autoencoder stay tiny, so that what is timed is the denoiser and what the runtime records of it.
+Whether samples may share calls is a proof of another release for some pipelines: here they do, and the trajectories of
+one batch are compared with those of each request alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +83,25 @@ def checkpoint(asked: argparse.Namespace, task: dict[str, Any]) -> Path:
     return folder
 
 
+def load_tokenizers_plainly() -> None:
+    """Have what a tokenizer's files say: classes build their own from a vocabulary, and the tiny one's is bytes."""
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+    load: Any = PreTrainedTokenizerBase.from_pretrained.__func__  # type: ignore[attr-defined]
+
+    def from_pretrained(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        return load(PreTrainedTokenizerFast, *args, **kwargs)
+
+    PreTrainedTokenizerBase.from_pretrained = classmethod(from_pretrained)  # type: ignore[method-assign,assignment]
+
+
 class Recorded(Bench):
     """The same for a package that records: its recipe is that of level ``rollout``."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         from scaffold.files.resources import kit_root
         from scaffold.verify.rollout.engine_side import settings, sources
+        from scaffold.verify.rollout.engine_side.prompts import PromptForm
         from scaffold.verify.rollout.engine_side.recipe import Recipe
         from scaffold.verify.rollout.engine_side.transport import KitTransport
 
@@ -127,6 +141,7 @@ class Recorded(Bench):
 
         data.OmniDiffusionConfig.from_kwargs = configured
         ported, dtype = facts["ported"], getattr(torch, asked.dtype)
+        load_tokenizers_plainly()
         engine = Engine(asked.adapters, str(folder), dtype, KitTransport(), ported["pipeline"])
         if not asked.tiny:
             draw(engine.pipeline.transformer)
@@ -140,21 +155,19 @@ class Recorded(Bench):
             sde_window_size=2,
             sde_window_range=(0, min(7, asked.steps - 1)),
             guidance=guidance,
+            brought=json.loads(Path(asked.grown, "sample.json").read_text(encoding="utf-8"))["values"],
         )
-        path = Path(json.loads(Path(asked.grown, "sample.json").read_text(encoding="utf-8"))["tokenizer"])
-        from transformers import AutoTokenizer
-
-        self.tokenizer = AutoTokenizer.from_pretrained(folder / path.relative_to(task["checkpoint"]))
+        path = ported["tokenizer"] or ("tokenizer" if hasattr(engine.pipeline, "tokenizer") else "processor.tokenizer")
+        prompt, tokenizer = facts["prompt"], attrgetter(path)(engine.pipeline)
+        self.form = PromptForm(
+            tokenizer, prompt["begin"], prompt["end"], prompt["add_special_tokens"], prompt["chat_template"]
+        )
 
     def requests(self, count: int, prompts: int) -> list[tuple[list[int], dict[str, Any]]]:
         """``count`` requests; two prompts differ by one of their words, so that their texts are equally long."""
-        from scaffold.verify.rollout.engine_side.prompts import PromptForm
-
-        form = PromptForm(self.tokenizer, None, None, False, True)
         texts = ["a red fox jumps over a frozen river", "a red cat jumps over a frozen river"]
-        return [
-            (form.chat(texts[index * prompts // count]), self.recipe.sampling(100 + index)) for index in range(count)
-        ]
+        ids = [self.form.chat(text) for text in texts]
+        return [(ids[index * prompts // count], self.recipe.sampling(100 + index)) for index in range(count)]
 
     def table(self) -> Iterator[str]:
         """Seconds an image by the number in one call."""

@@ -5,8 +5,9 @@
 
 PACKAGE is a folder that `new` wrote. Each runs in a process of its own and prints a line for every batch as it ends.
 Random weights; LoRA of the package's rank on its targets, gradient checkpointing, bf16, 512x512, 64 text tokens. The
-calls of a ported denoiser go through the package's recorder, so reading them and bringing them to the device is part
-of the step; ``--alone`` also times one call for each sample, ``--ragged`` texts of unequal length.
+calls of a ported denoiser, or one of diffusers, go through the package's recorder, so reading them and bringing them
+to the device is part of the step; ``--alone`` also times one call for each sample, ``--ragged`` texts of unequal
+length.
 
 Counted operations are three times those of the forward pass, which is run, run again for the backward pass and
 followed by the gradients of the activations: ``2 * inputs * outputs * tokens`` for each linear layer that the tokens
@@ -83,8 +84,21 @@ RELEASES: dict[str, dict[str, Any]] = {
         },
         "timestep_scale": 1000.0,
     },
+    "FluxPipeline": {
+        "patch_size": 1,
+        "in_channels": 64,
+        "num_layers": 19,
+        "num_single_layers": 38,
+        "attention_head_dim": 128,
+        "num_attention_heads": 24,
+        "joint_attention_dim": 4096,
+        "pooled_projection_dim": 768,
+        "guidance_embeds": True,
+        "axes_dims_rope": [16, 56, 56],
+    },
 }
 TINY_PORTED = {"hidden_size": 48, "num_layers": 3, "num_double_stream_layers": 1, "num_attention_heads": 2}
+TINY_PORTED |= {"num_single_layers": 2}
 TINY_PORTED |= {"num_kv_heads": 1, "multiple_of": 16, "axes_dim_rope": [8, 8, 8]}
 TINY = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4}
 TINY |= {"num_key_value_heads": 2, "vocab_size": 1024, "rope_sections": (12, 10, 10), "bottleneck_size": 64}
@@ -108,7 +122,9 @@ class Package:
         self.name = f"verl_omni.pipelines.{self.folder.name}"
         sys.modules[self.name] = types.ModuleType(self.name)
         sys.modules[self.name].__path__ = [str(self.folder)]
-        self.ported = bool(self.spec.get("port", {}).get("entry"))
+        port = self.spec.get("port", {})
+        self.loaded = port.get("form") == "diffusers"  # whose denoiser diffusers has
+        self.ported = bool(port.get("entry")) or self.loaded
 
     def module(self, name: str) -> types.ModuleType:
         """One file of it."""
@@ -123,20 +139,20 @@ class Package:
         from peft import LoraConfig
 
         names, lora = self.spec["names"], self.spec["lora"]
-        file = self.module(f"{names['model']}_model")
-        owner = getattr(file, names["module_class"])
         torch.manual_seed(0)
-        if self.ported:
+        if self.loaded:
+            model = self._diffusers(tiny, device, dtype)
+        elif self.ported:
+            owner = getattr(self.module(f"{names['model']}_model"), names["module_class"])
             model = self._ported(owner, tiny, device, dtype)
         else:
+            file = self.module(f"{names['model']}_model")
+            owner = getattr(file, names["module_class"])
             config = getattr(file, names["config_class"])
             known = config.__dataclass_fields__
             with torch.device("meta"):
                 model = owner(config(**{n: v for n, v in TINY.items() if n in known} if tiny else {})).to(dtype)
-            model = model.to_empty(device=device)
-            with torch.no_grad():
-                for name, tensor in model.state_dict().items():
-                    tensor.copy_(random(name, tensor, device))
+            model = filled(model, device)
         model.requires_grad_(False)
         model.add_adapter(LoraConfig(r=lora["rank"], lora_alpha=lora["alpha"], target_modules=list(lora["targets"])))
         for name, parameter in model.named_parameters():
@@ -144,16 +160,29 @@ class Package:
                 nn.init.normal_(parameter, std=1e-3)
             parameter.requires_grad_("lora_" in name)
         model.enable_gradient_checkpointing()
+        if self.loaded:
+            getattr(self.module("diffusers_training_adapter"), names["training_adapter"]).adopt(model)
         return model.to(device).train()
 
-    def _ported(self, owner: Any, tiny: bool, device: torch.device, dtype: torch.dtype) -> nn.Module:
-        """What ``from_pretrained`` makes of the release's configuration, its weights random ones on the device."""
+    def _released(self, tiny: bool) -> dict[str, Any]:
         pipeline = self.spec["upstream"]["registry_key"]
         if pipeline not in RELEASES:
             raise SystemExit(f"{pipeline}: the sizes of the release are not known here")
         config = dict(RELEASES[pipeline])
-        if tiny:
-            config |= {name: value for name, value in TINY_PORTED.items() if name in config}
+        return config | ({name: value for name, value in TINY_PORTED.items() if name in config} if tiny else {})
+
+    def _diffusers(self, tiny: bool, device: torch.device, dtype: torch.dtype) -> nn.Module:
+        """The class that diffusers loads, of the release's configuration."""
+        import diffusers
+
+        self.config = self._released(tiny)
+        with torch.device("meta"):
+            model = getattr(diffusers, self.spec["port"]["class"]).from_config(self.config).to(dtype)
+        return filled(model, device)
+
+    def _ported(self, owner: Any, tiny: bool, device: torch.device, dtype: torch.dtype) -> nn.Module:
+        """What ``from_pretrained`` makes of the release's configuration, its weights random ones on the device."""
+        config = self._released(tiny)
 
         def read(module: nn.Module, *_: Any) -> types.SimpleNamespace:
             state = {name: random(name, tensor, device).to(dtype) for name, tensor in module.named_parameters()}
@@ -203,8 +232,10 @@ class Package:
 
     def _calls(self, model: nn.Module, lengths: list[int], side: int, device: torch.device) -> Callable[[], Tensor]:
         replay, config = self.runtime("replay"), self.config
-        latents = torch.randn(len(lengths), config["in_channels"], side // 8, side // 8, device=device)
-        tables = self.module(f"{self.spec['names']['model']}_denoiser").constant_tables(model)
+        shape = ((side // 16) ** 2, config["in_channels"]) if self.loaded else (config["in_channels"], *2 * [side // 8])
+        latents = torch.randn(len(lengths), *shape, device=device)
+        file = f"{self.spec['names']['model']}_denoiser"
+        tables = {} if self.loaded else self.module(file).constant_tables(model)
         pairs = zip(latents.split(1), lengths, strict=True)
         recorded = [self._recorded(tables, row, length, device) for row, length in pairs]
         self.trajectory = len(recorded[0])
@@ -223,26 +254,53 @@ class Package:
         stand_in, recorder = StandIn(device), self.runtime("calls").CallRecorder(self.plan)
         recorder.watch(stand_in, tables=tables)
         recorder.begin(active=True)
-        feature = self.config.get("text_feat_dim") or self.config["instruction_feature_configs"]["instruction_feat_dim"]
-        text = "text" if "text_feat_dim" in self.config else "instruction"
         under = self.spec["upstream"]["registry_key"] in AUTOCAST and device.type == "cuda"
+        calls = self._packed(latents, length, device) if self.loaded else self._branches(latents, length, device)
         made = []
-        for tokens in (length, NEGATIVE_TOKENS):
+        for arguments in calls:
             with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=under):
-                predicted = stand_in(
-                    hidden_states=latents.to(torch.bfloat16),
-                    timestep=torch.rand(1, device=device),
-                    ref_image_hidden_states=None,
-                    **{
-                        f"{text}_hidden_states": torch.randn(1, tokens, feature, dtype=torch.bfloat16, device=device),
-                        f"{text}_attention_mask": torch.ones(1, tokens, dtype=torch.int64, device=device),
-                        **tables,
-                    },
-                )
-            made.append(predicted)
-        guided = made[1] + 4.0 * (made[0] - made[1])
+                made.append(stand_in(**arguments, **tables))
+        guided = made[0] if len(made) == 1 else made[1] + 4.0 * (made[0] - made[1])
         recorder.step(latents.to(torch.bfloat16).float(), guided, keep=True)
         return recorder.finish({})
+
+    def _branches(self, latents: Tensor, length: int, device: torch.device) -> Iterator[dict[str, Any]]:
+        """What a pipeline gives a ported denoiser in one step: with the text, and without."""
+        feature = self.config.get("text_feat_dim") or self.config["instruction_feature_configs"]["instruction_feat_dim"]
+        text = "text" if "text_feat_dim" in self.config else "instruction"
+        for tokens in (length, NEGATIVE_TOKENS):
+            yield {
+                "hidden_states": latents.to(torch.bfloat16),
+                "timestep": torch.rand(1, device=device),
+                "ref_image_hidden_states": None,
+                f"{text}_hidden_states": torch.randn(1, tokens, feature, dtype=torch.bfloat16, device=device),
+                f"{text}_attention_mask": torch.ones(1, tokens, dtype=torch.int64, device=device),
+            }
+
+    def _packed(self, latents: Tensor, length: int, device: torch.device) -> Iterator[dict[str, Any]]:
+        """What FLUX.1's gives its own, whose guidance is an argument: one call."""
+        side, half = int(latents.shape[1] ** 0.5), {"dtype": torch.bfloat16, "device": device}
+        places = torch.cartesian_prod(torch.arange(1), torch.arange(side), torch.arange(side))
+        yield {
+            "hidden_states": latents.to(torch.bfloat16),
+            "encoder_hidden_states": torch.randn(1, length, self.config["joint_attention_dim"], **half),
+            "pooled_projections": torch.randn(1, self.config["pooled_projection_dim"], **half),
+            "timestep": torch.rand(1, **half),
+            "img_ids": places.to(**half),
+            "txt_ids": torch.zeros(length, 3, **half),
+            "guidance": torch.full((1,), 3.5, device=device),
+            "joint_attention_kwargs": None,
+            "return_dict": False,
+        }
+
+
+def filled(model: nn.Module, device: torch.device) -> nn.Module:
+    """A module of the meta device with seeded weights on another."""
+    model = model.to_empty(device=device)
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            tensor.copy_(random(name, tensor, device))
+    return model
 
 
 class StandIn(nn.Module):

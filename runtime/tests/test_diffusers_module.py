@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from flow_grpo_runtime.diffusers_module import DiffusersSource, OwnLoader, fold_by_loader, take_calls
+from flow_grpo_runtime.diffusers_module import DiffusersSource, OwnLoader, fold_by_loader, name_layers, take_calls
 from flow_grpo_runtime.engine_weights import sent_name
 from flow_grpo_runtime.lora_updates import LoraFold
 from flow_grpo_runtime.model import CallPlan
@@ -50,6 +51,23 @@ def test_a_module_takes_recorded_calls_and_its_own_arguments() -> None:
     states = torch.ones(1, 3)
     assert torch.equal(module(calls=Calls(hidden_states=states, return_dict=False))[0], 2 * states)
     assert torch.equal(module(states)[0], 2 * states)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "own", "named"),
+    [(["Block"], None, ["Block"]), (["Block"], ["Layer"], ["Layer"]), (None, None, None)],
+)
+def test_a_class_that_names_no_layers_for_fsdp_has_those_that_it_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: Any, own: Any, named: Any
+) -> None:
+    kind = type("Net", (), {"_repeated_blocks": blocks, "_no_split_modules": own})
+    monkeypatch.setitem(sys.modules, "diffusers", SimpleNamespace(Net=kind))
+    name_layers(str(tmp_path))  # nothing is there to be read
+    (tmp_path / "config.json").write_text('{"_class_name": "Net"}')
+    name_layers(str(tmp_path))
+    assert vars(kind)["_no_split_modules"] == named
+    (tmp_path / "config.json").write_text('{"_class_name": "Unknown"}')
+    name_layers(str(tmp_path))
 
 
 def test_a_copy_of_a_module_calls_its_own_weights() -> None:
@@ -173,3 +191,17 @@ def test_loading_is_left_to_the_trainer_and_lora_may_be_refused() -> None:
     assert DiffusersTraining.build_module(SimpleNamespace(lora_rank=0), torch.float32) is None
     with pytest.raises(NotImplementedError, match="the engine drops it"):
         Refusing.build_module(SimpleNamespace(lora_rank=4, lora={}), torch.float32)
+
+
+def test_training_goes_without_cudnns_attention() -> None:
+    from flow_grpo_runtime.diffusers_module import DiffusersTraining
+
+    class Training(DiffusersTraining):
+        common = SimpleNamespace(CALLS=CallPlan())
+
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        Training.adopt(Denoiser())
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)

@@ -13,7 +13,7 @@ from scaffold.upstream import locate
 
 pytestmark = pytest.mark.upstream
 VERSIONS = ("0.22.0", "0.24.0", "0.27.0rc1", "0.28.0", "0.30.0", "0.32.0rc1")
-FURTHER = ("0.24.0", "0.28.0", "0.30.0")
+FURTHER = ("0.22.0", "0.24.0", "0.28.0", "0.32.0rc1")  # as in test_snapshots.py
 SHAPE = {
     "prompt": {"kind", "prompt_keys", "extra_args", "sampling_params"},
     "denoiser": {"class", "method", "params"},

@@ -42,6 +42,7 @@ def test_tapes_that_take_several_predictions_make_the_known_velocity() -> None:
     }
     subject = SimpleNamespace(attributes={}, config=None, geometry=SimpleNamespace(shape=(3,)))
     made, latents = KnownVelocity(subject, dtype=torch.bfloat16), torch.randn(2, 3)
+    assert "forward" in vars(made)  # `take_calls` of the runtime leaves such a module as it is
     calls = DenoiserCalls(CallPlan(), [carried] * 2, latents, 0)
     with pytest.raises(ValueError, match="2 predictions were made where the tapes take 4"):
         calls.velocity(latents)

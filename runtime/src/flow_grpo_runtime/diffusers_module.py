@@ -6,6 +6,7 @@ names that diffusers gives parameters, since checkpoints have them.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import os
@@ -49,6 +50,8 @@ class DiffusersTraining(RecordedTraining):
             RuntimeError: the installed peft is too new for LoRA.
         """
         cls.require_lora(model_config)
+        path, beside = (getattr(model_config, name, None) or "" for name in ("local_path", "config_path"))
+        name_layers(beside or os.path.join(path, getattr(model_config, "transformer_subfolder", FOLDER)))
         return None
 
     @classmethod
@@ -57,7 +60,12 @@ class DiffusersTraining(RecordedTraining):
 
         FSDP2 would round the arguments of layers, VeRL-Omni's loading rounds the tables of positions that the class
         has computed, and FSDP1 leaves layers no parameter that they could ask for its dtype.
+
+        cuDNN's attention is switched off in this process: torch keeps a plan of its backward pass by the shapes and
+        strides of queries, keys and values, and takes any gradient to lie as that of the first call did. FLUX.1's
+        single blocks hand back a slice, its double blocks a whole one.
         """
+        torch.backends.cuda.enable_cudnn_sdp(False)
         take_calls(module, cls.common.CALLS)
         ExactArguments.of(module, getattr(module, "_no_split_modules", None) or ())
         exact_tables(module, _built_again)
@@ -75,6 +83,25 @@ class DiffusersTraining(RecordedTraining):
     def unplaced_parameters(cls, model_path: str, names: Collection[str]) -> set[str]:
         """Those of a module's parameters that a release has no tensor for."""
         return set(names) - _files_of(model_path, cls.component).keys()
+
+
+def name_layers(folder: str) -> None:
+    """Let VeRL-Omni shard a class layer by layer that says which it repeats, and not which FSDP may wrap.
+
+    Without ``_no_split_modules`` FSDP2 fails there, and FSDP1 gathers the module as a whole.
+
+    Args:
+        folder: of a denoiser's configuration, which names the class of diffusers.
+    """
+    path = os.path.join(folder, "config.json")
+    if not os.path.isfile(path):
+        return  # whoever loads it says so
+    with open(path, encoding="utf-8") as file:
+        name = str(json.load(file).get("_class_name"))
+    kind = getattr(importlib.import_module("diffusers"), name, None)
+    repeated = getattr(kind, "_repeated_blocks", None)
+    if kind is not None and repeated and not getattr(kind, "_no_split_modules", None):
+        kind._no_split_modules = list(repeated)
 
 
 def _built_again(module: torch.nn.Module) -> torch.nn.Module:

@@ -40,6 +40,9 @@ class KnownVelocity(nn.Module):
         self._dtype = dtype
         # Adapters ask a module for its device and dtype through its parameters.
         self.anchor = nn.Parameter(torch.zeros(1))
+        # Its own from the start: an adapter that teaches modules to take recorded calls would have it make them, with
+        # latents in lists or packed, and with the tape's sign.
+        vars(self)["forward"] = self.forward
 
     def latents(self, arguments: dict[str, Any]) -> Tensor:
         """The argument that has the latents' shape."""
