@@ -22,7 +22,7 @@ from .checkpoint import DenoiserSource, parameters_on_meta
 from .engine_weights import local_checkpoint, sent_name
 from .export import Piece
 from .fused import plain_name
-from .layers import ExactArguments, exact_tables, name_parameters, unwrapped
+from .layers import ExactArguments, computed_in, exact_tables, name_parameters, unwrapped
 from .lora_updates import LoraFold
 from .model import CallPlan
 from .replay import DenoiserCalls, each_alone
@@ -146,7 +146,7 @@ def _forward(self: Any, *args: Any, calls: DenoiserCalls | None = None, **inputs
             )
         return own(self, **{name: value for name, value in arguments.items() if name not in unknown})
 
-    return (calls.evaluate(predict, next(self.parameters()).dtype),)
+    return (calls.evaluate(predict, computed_in(self)),)
 
 
 def _spared(plan: CallPlan, name: str, value: Any) -> bool:

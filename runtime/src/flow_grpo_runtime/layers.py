@@ -153,6 +153,16 @@ class ExactArguments(torch.nn.Module):
                 _put_before(layer, cls)
 
 
+def computed_in(module: torch.nn.Module) -> torch.dtype:
+    """The dtype that a module computes in, within its forward pass.
+
+    FSDP2 keeps parameters in float32 and gives those of the module itself their narrower copies there; those of layers
+    that it shards apart are still what it keeps.
+    """
+    parameters = list(module.parameters())
+    return next((p for p in parameters if getattr(p, "placements", None) is None), parameters[0]).dtype
+
+
 def _is_torchs(layer: torch.nn.Module) -> bool:
     """Whether a layer is one of torch's own, or stands for one in an imported denoiser."""
     return type(layer).__module__.startswith("torch.nn.") or isinstance(layer, Linear | Embedding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,9 @@ _METHODS = {"item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__"
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-ignore]
     """Notes operators that make the host wait."""
 
-    def __init__(self, folder: Path, seen: dict[str, str]) -> None:
+    def __init__(self, folder: Path, files: set[str], seen: dict[str, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
-        self._folder, self._seen = folder, seen
+        self._folder, self._files, self._seen = folder, files, seen
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = function.__name__
@@ -53,31 +54,36 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call,unused-igno
             isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1] or ()
         )
         if plain in _OPERATORS or name in _OPERATORS or masked:
-            self._seen.setdefault(f"{'boolean index' if masked else plain.lstrip('_')}{_place(self._folder)}", name)
+            what = "boolean index" if masked else plain.lstrip("_")
+            self._seen.setdefault(f"{what}{_place(self._folder, self._files)}", name)
         return function(*args, **(kwargs or {}))
 
 
 class _Methods(TorchFunctionMode):
     """Notes methods that take a tensor's values to Python without an operator."""
 
-    def __init__(self, folder: Path, seen: dict[str, str]) -> None:
+    def __init__(self, folder: Path, files: set[str], seen: dict[str, str]) -> None:
         super().__init__()
-        self._folder, self._seen = folder, seen
+        self._folder, self._files, self._seen = folder, files, seen
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(function, "__name__", "")
         if name in _METHODS and isinstance(args[0] if args else None, torch.Tensor):
-            self._seen.setdefault(f"{name}{_place(self._folder)}", name)
+            self._seen.setdefault(f"{name}{_place(self._folder, self._files)}", name)
         return function(*args, **(kwargs or {}))
 
 
-def _place(folder: Path) -> str:
-    """The innermost line of the package on the stack, or of what it executes of vllm-omni."""
-    executed = executed_files()
+def _place(folder: Path, files: set[str]) -> str:
+    """The innermost line on the stack that is the package's, or of the files that have its denoiser."""
     for frame in reversed(traceback.extract_stack()):
-        if Path(frame.filename).parent == folder or frame.filename in executed:
+        if Path(frame.filename).parent == folder or frame.filename in files:
             return f" at {Path(frame.filename).name}:{frame.lineno}"
     return ""
+
+
+def _denoiser_files(module: Any) -> set[str]:
+    """What is executed of vllm-omni, and the file of the class, which diffusers may have."""
+    return {*executed_files(), str(getattr(sys.modules.get(type(module).__module__), "__file__", ""))}
 
 
 def run(subject: Any) -> Measured:
@@ -87,7 +93,8 @@ def run(subject: Any) -> Measured:
         module.enable_gradient_checkpointing()
     pair = subject.inputs(module)
     seen: dict[str, str] = {}
-    with _Methods(subject.folder, seen), _Operators(subject.folder, seen):
+    files = _denoiser_files(module)
+    with _Methods(subject.folder, files, seen), _Operators(subject.folder, files, seen):
         for inputs in pair:
             if inputs is not None:
                 subject.velocity(module, inputs).float().square().mean().backward()
@@ -97,7 +104,10 @@ def run(subject: Any) -> Measured:
 def run_recorded(subject: Any) -> Measured:
     """Watch as for every package, except for reads of the pipeline's denoiser, which the rollout makes, too."""
     found = run(subject)
-    files = {f"{subject.spec['names']['model']}_denoiser.py", *(Path(file).name for file in executed_files())}
-    own = [line for line in found.problems if not any(f" at {file}:" in line for file in files)]
+    mine = {file.name for file in subject.folder.glob("*.py")} - {f"{subject.spec['names']['model']}_denoiser.py"}
+    places = {line: line.rpartition(" at ")[2].partition(":")[0] for line in found.problems}
+    # The backward pass of such a read has no line in Python.
+    again = {line.rpartition(" at ")[0] for line, place in places.items() if place not in (*mine, line)}
+    own = [line for line, place in places.items() if place in (*mine, line) and line not in again]
     told = f"{found.found}; the denoiser reads back at {len(found.problems) - len(own)} places, as upstream's"
     return Measured(told, own, float(len(own)), found.limit, found.unit)
