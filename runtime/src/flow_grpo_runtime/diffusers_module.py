@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from torch.backends import cuda as attention
 
 from .checkpoint import DenoiserSource, parameters_on_meta
 from .engine_weights import local_checkpoint, sent_name
@@ -65,7 +66,7 @@ class DiffusersTraining(RecordedTraining):
         strides of queries, keys and values, and takes any gradient to lie as that of the first call did. FLUX.1's
         single blocks hand back a slice, its double blocks a whole one.
         """
-        torch.backends.cuda.enable_cudnn_sdp(False)
+        attention.enable_cudnn_sdp(False)
         take_calls(module, cls.common.CALLS)
         ExactArguments.of(module, getattr(module, "_no_split_modules", None) or ())
         exact_tables(module, _built_again)

@@ -31,4 +31,4 @@ def _keep(media: Any, row: int) -> None:
     if folder is not None:
         place = Path(folder)
         place.mkdir(exist_ok=True)
-        np.save(place / f"{row}.{time.time_ns():020d}.npy", media.cpu().numpy())
+        np.save(place / f"{row}.{time.monotonic_ns():020d}.npy", media.cpu().numpy())
