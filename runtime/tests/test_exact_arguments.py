@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from flow_grpo_runtime.layers import ExactArguments, exact_tables, name_parameters  # noqa: E402
+from flow_grpo_runtime.layers import ExactArguments, computed_in, exact_tables, name_parameters  # noqa: E402
 
 nn = torch.nn
 
@@ -122,3 +122,14 @@ def test_a_layer_that_fsdp1_has_flattened_names_what_it_computes_with(one_rank: 
     module(torch.ones(1, 4)).sum().backward()
     assert seen == [[torch.bfloat16] * 4]
     assert [name for name, _ in module.named_parameters()] == names
+
+
+def test_a_module_computes_in_the_dtype_of_what_it_holds_itself_not_of_layers_that_are_sharded_apart() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).bfloat16())
+    assert computed_in(module) is torch.float32
+    for parameter in module[0].parameters():
+        parameter.placements = ()  # type: ignore[attr-defined]  # as a DTensor has them
+    assert computed_in(module) is torch.bfloat16
+    for parameter in module[1].parameters():
+        parameter.placements = ()  # type: ignore[attr-defined]
+    assert computed_in(module) is torch.float32

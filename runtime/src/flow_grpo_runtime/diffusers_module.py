@@ -63,8 +63,8 @@ class DiffusersTraining(RecordedTraining):
         has computed, and FSDP1 leaves layers no parameter that they could ask for its dtype.
 
         cuDNN's attention is switched off in this process: torch keeps a plan of its backward pass by the shapes and
-        strides of queries, keys and values, and takes any gradient to lie as that of the first call did. FLUX.1's
-        single blocks hand back a slice, its double blocks a whole one.
+        strides of queries, keys and values, and takes any gradient to lie as that of the first call did, where one
+        kind of blocks may hand back a slice and another a whole one.
         """
         attention.enable_cudnn_sdp(False)
         take_calls(module, cls.common.CALLS)
