@@ -118,7 +118,7 @@ train: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD train-env
 
 train-table: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD
 	$(BIN)/omni-scaffold env train
-	VERL_OMNI_SRC=$(VERL_OMNI_SRC) $(BIN)/python -m pytest -v -m "train or train_table" tests/verify/train
+	VERL_OMNI_SRC=$(VERL_OMNI_SRC) $(BIN)/python -m pytest -v -m "train or train_table" tests/verify/train tests/own_pipeline
 
 learning: $(VENV)/.test $(VERL_OMNI_SRC)/.git/HEAD train-env
 	$(BIN)/python benchmarks/learning.py --verl-omni $(VERL_OMNI_SRC)

