@@ -104,14 +104,14 @@ def of(package: Path) -> str:
     Raises:
         SystemExit: it did not run.
     """
-    from scaffold.verify import contract_level
+    from scaffold.verify import contract_level, host_process
     from scaffold.verify.catalogue import ContractEntry
     from scaffold.verify.package import open_package
     from scaffold.verify.request import VerifyRequest
 
     entry = ContractEntry("micro_batch", "micro-batch", "what a training micro-batch passes")
     contract_level.catalogue = lambda: (entry,)  # type: ignore[assignment]
-    contract_level.HOST = Path(__file__).resolve()
+    host_process.HOST = Path(__file__).resolve()
     opened = open_package(package)
     (found,) = contract_level.run_contract_level(opened, VerifyRequest(opened.folder)).checks
     if found.status != "pass":

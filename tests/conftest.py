@@ -218,7 +218,7 @@ def warm_host() -> Any:
 @pytest.fixture
 def warm(warm_host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `verify` use the warm host."""
-    monkeypatch.setattr("scaffold.verify.contract_level.start_host", warm_host.start)
+    monkeypatch.setattr("scaffold.verify.host_process.start_host", warm_host.start)
 
 
 @pytest.fixture(scope="session")

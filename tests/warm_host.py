@@ -9,7 +9,7 @@ from typing import Any
 
 from warm_python import WarmPython
 
-from scaffold.verify.contract_level import HostProcess
+from scaffold.verify.host_process import HostProcess
 
 PROGRAM = """
 import json, os, sys
@@ -30,7 +30,7 @@ class WarmHost:
         self._python, self._other = python, other
 
     def start(self, job: dict[str, Any], log: Path) -> HostProcess:
-        """Start a host as `contract_level.start_host` does."""
+        """Start a host as `host_process.start_host` does."""
         pipe = log.parent / "events"
         os.mkfifo(pipe)
         reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -254,6 +254,9 @@ def _guidance(facts: Established, sent: Mapping[str, float], recipe: Mapping[str
     found = {e["name"]: e["default"] for e in packed} if packed else dict(facts.value("answers.cfg.scales") or {})
     found = {**found, **recipe} if branches != 1 else {}
     known = facts.value("detail.cfg.others") or {}
+    # A preset may say that a scale's second name is the scale: the other expert's is read first, and changes nothing.
+    second = {name for name, names in known.items() if name not in recipe and not recipe.keys().isdisjoint(names)}
+    found = {name: value for name, value in found.items() if name not in second}
     others = {name: names for name, names in known.items() if name in found}
     asked_later = {name for names in others.values() for name in names}
     defaults = {name: value for name, value in found.items() if value is not None and name not in asked_later}

@@ -4,136 +4,33 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import sys
-import time
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
-from importlib import metadata
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.files.reading import open_file
 from scaffold.files.resources import install_command, kit_root
-from scaffold.limits import child_process
 from scaffold.scratch import scratch_folder
 from scaffold.target import profile_for_checkout
-from scaffold.upstream.cache import cache_root
-from scaffold.upstream.fetch import fetch_wheel
+from scaffold.upstream.other_diffusers import installed_diffusers, other_diffusers
 from scaffold.verify.catalogue import ContractEntry, catalogue
-from scaffold.verify.child.contained import start_contained
-from scaffold.verify.child.devices import hidden
-from scaffold.verify.child.isolation import is_over, last_words
 from scaffold.verify.executed_text import executed_text
+from scaffold.verify.host_process import IMPORT, host_events
 from scaffold.verify.package import Package, declared_lists, model_names
+from scaffold.verify.recordings import recorded
 from scaffold.verify.request import VerifyRequest
 from scaffold.verify.result import CheckResult, Outcome
 from scaffold.verify.rollout.engine_side.tiny import constants
-from scaffold.verify.rollout.facts import NotEstablishedError, records
-from scaffold.verify.rollout.level import environment_of, kept_log, make_plan
-from scaffold.verify.rollout.process import run_process
+from scaffold.verify.rollout.facts import records
 from scaffold.verify.upstream_loop import upstream_loop
 
-if TYPE_CHECKING:
-    from scaffold.verify.package import Package
-    from scaffold.verify.rollout.level import Plan
-
-
-# Records rollouts of the real pipeline for level ``contract``, and writes a tiny checkpoint for a ported package.
-
-
-def recorded(
-    package: Package, scratch: Path, dtypes: Sequence[str], checkpoint: Path | None = None
-) -> dict[str, dict[str, Any]]:
-    """Make the recordings.
-
-    Args:
-        package: one with a ported denoiser, or a hand-written one with its table.
-        scratch: an empty folder that outlives the contracts.
-        dtypes: precisions to run the pipeline in.
-        checkpoint: its configuration gives the tiny checkpoint's settings.
-
-    Returns:
-        By precision: ``checkpoint`` and ``folder``, where the checkpoint and the recording lie; or ``unknown``, the
-        reason why there is none, which also stands under ``failed`` where the pipeline ran and gave none.
-    """
-    found = environment_of(package)
-    try:
-        if isinstance(found, str):
-            raise NotEstablishedError(f"what its pipeline does only the pipeline knows, and {found}")
-        plan = make_plan(package, found, checkpoint, scratch)
-    except NotEstablishedError as reason:
-        return {dtype: {"unknown": str(reason)} for dtype in dtypes}
-    return {dtype: _made(plan, dtype, scratch / dtype) for dtype in dtypes}
-
-
-def _made(plan: Plan, dtype: str, folder: Path) -> dict[str, Any]:
-    """One recording; the files of its process stand beside it."""
-    folder.mkdir()
-    task = plan.task(dtype, folder / "recording.jsonl", recording=str(folder))
-    file = folder / "recording.json"
-    task.write(file)
-    ending = run_process(plan.environment, file, folder / "recording.log", profile=plan.profile)
-    if ending.problem is not None:
-        log = kept_log(folder / "recording.log", "recording")
-        told = f"the real pipeline could not be recorded: {ending.problem}; all it printed: {log}"
-        return {"unknown": told, "failed": told}
-    return {"checkpoint": task.checkpoint, "folder": str(folder)}
-
-
-# Another release of diffusers, unzipped in the cache, for a child process of its own.
-
-DISTRIBUTION = "diffusers"
-
-
-def installed_diffusers() -> str | None:
-    """Version of the installed diffusers, or None."""
-    try:
-        return metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def other_diffusers(version: str) -> Path:
-    """Folder that holds ``diffusers/`` of ``version`` and nothing else, fetched and unzipped on first use.
-
-    Raises:
-        ScaffoldError: the release cannot be fetched, or the cache cannot be written.
-    """
-    folder = cache_root() / "unzipped" / f"{DISTRIBUTION}-{version}"
-    if folder.is_dir():
-        return folder
-    wheel = fetch_wheel(DISTRIBUTION, version)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with scratch_folder("unzip", folder.parent) as staging:
-            with open_file(wheel) as stream, zipfile.ZipFile(stream) as archive:
-                archive.extractall(staging)
-            try:
-                staging.replace(folder)
-            except OSError:  # another process may have been faster; both folders are the same
-                if not folder.is_dir():
-                    raise
-    except (OSError, zipfile.BadZipFile) as error:
-        raise ScaffoldError(f"{wheel.name} cannot be unzipped into {folder.parent}: {error}") from None
-    return folder
-
-
-IMPORT, END = "import", "end"
 # Libraries the kit replaces, and their distributions.
 _ENGINE = {"verl": "verl", "vllm": "vllm", "vllm_omni": "vllm-omni"}
-IMPORT_SECONDS = 120.0
 SIZES_SECONDS = 90.0  # to find the sizes of a tiny model
-HEARTBEAT = 0.5  # seconds between checks that the host is alive
-PASSED_ON = frozenset(
-    {"CUDA_HOME", "CUDA_VISIBLE_DEVICES", "DYLD_LIBRARY_PATH", "HF_HOME", "HF_HUB_CACHE", "HOME", "LANG", "LC_ALL",
-     "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "TMPDIR", "USER", "VIRTUAL_ENV"}
-)  # fmt: skip
-HOST = Path(__file__).resolve().parent / "child" / "host.py"
 
 
 def run_contract_level(
@@ -180,7 +77,9 @@ def run_contract_level(
                 except ScaffoldError as error:
                     results |= {entry.id: _result(entry, "skip", error.line) for entry in group}
                     continue
-            hosts.append((group, stack.enter_context(_host({**job, "diffusers_path": path}, group))))
+            own = {**job, "diffusers_path": path, "contracts": [asdict(entry) for entry in group]}
+            seconds = SIZES_SECONDS + sum(entry.seconds for entry in group)
+            hosts.append((group, stack.enter_context(host_events(own, seconds))))
         for group, events in hosts:
             known = {entry.id: entry for entry in group}
             for event in events:
@@ -321,92 +220,3 @@ def _from_event(entry: ContractEntry, event: dict[str, Any]) -> CheckResult:
         entry.pitfalls,
         not entry.recorded,
     )
-
-
-@contextmanager
-def _host(job: dict[str, Any], entries: Sequence[ContractEntry]) -> Iterator[Iterator[dict[str, Any]]]:
-    """Start a host and yield its events; an import that hangs and a host that dies are events, too."""
-    with scratch_folder("verify") as folder:
-        contracts = [asdict(entry) for entry in entries]
-        log = folder / "host.log"
-        process = start_host({**job, "logs": str(folder), "contracts": contracts}, log)
-        try:
-            yield _events(process, log, sum(entry.seconds for entry in entries))
-        finally:
-            os.close(process.reader)
-            process.end()
-
-
-def _events(process: HostProcess, log: Path, seconds: float) -> Iterator[dict[str, Any]]:
-    """What a host says, its contracts being allowed ``seconds`` together; the clock starts with the first reading."""
-    seen, started = False, time.monotonic()
-    for event in _said(process, IMPORT_SECONDS, IMPORT_SECONDS + SIZES_SECONDS + seconds):
-        if event["event"] == END:
-            break
-        seen = True
-        yield event
-    if not seen:
-        late = process.alive() and is_over(started, IMPORT_SECONDS)
-        ended = f"it did not end within {IMPORT_SECONDS:g} s" if late else "the process ended"
-        yield {"event": IMPORT, "error": f"{ended}{last_words(log)}", "origins": {}}
-
-
-@dataclass(frozen=True)
-class HostProcess:
-    """A running host: the pipe of its events, a function that ends it, and whether it is alive."""
-
-    reader: int
-    end: Callable[[], None]
-    alive: Callable[[], bool] = lambda: True
-
-
-def start_host(job: dict[str, Any], log: Path) -> HostProcess:
-    """Start ``child/host.py`` in a session of its own, its output going to ``log``."""
-    reader, writer = os.pipe()
-    with log.open("wb") as output:
-        process = start_contained(
-            [sys.executable, str(HOST), str(writer)],
-            cwd=log.parent,
-            variables=environment_for_package(),
-            stdin=child_process.PIPE,
-            stdout=output,
-            stderr=child_process.SAME_AS_OUTPUT,
-            inherited=(writer,),
-        )
-    os.close(writer)
-    assert process.stdin is not None
-    with suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(job).encode())
-        process.stdin.close()
-    return HostProcess(reader, process.end, lambda: process.poll() is None)
-
-
-def environment_for_package() -> dict[str, str]:
-    """Return the part of the user's environment for the package's processes, without tokens and secrets."""
-    given = child_process.environment()
-    kept = {name: value for name, value in given.items() if name in PASSED_ON or name.startswith("OMNI_SCAFFOLD_")}
-    changes = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    return hidden({**kept, **changes})
-
-
-def _said(process: HostProcess, first_in: float, all_in: float) -> Iterator[dict[str, Any]]:
-    """Yield a host's events until its end: the first within ``first_in`` seconds, the last within ``all_in``.
-
-    The pipe may never close: a process started by the package can hold it open.
-    """
-    pending, started, seconds = b"", time.monotonic(), first_in
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.reader, selectors.EVENT_READ)
-        while not is_over(started, seconds):
-            alive = process.alive()
-            if not selector.select(HEARTBEAT):
-                if not alive:
-                    return
-                continue
-            chunk = os.read(process.reader, 1 << 16)
-            if not chunk:
-                return
-            pending += chunk
-            *lines, pending = pending.split(b"\n")
-            seconds = all_in
-            yield from (json.loads(line) for line in lines)

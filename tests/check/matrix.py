@@ -47,14 +47,14 @@ def one_host() -> Iterator[None]:
     from warm_host import WarmHost
     from warm_python import WarmPython
 
-    from scaffold.verify import contract_level
+    from scaffold.verify import host_process
 
-    python, cold = WarmPython(), contract_level.start_host
-    contract_level.start_host = WarmHost(python, python).start
+    python, cold = WarmPython(), host_process.start_host
+    host_process.start_host = WarmHost(python, python).start
     try:
         yield
     finally:
-        contract_level.start_host = cold
+        host_process.start_host = cold
         python.end()
 
 

@@ -51,6 +51,16 @@ def test_an_argument_of_the_engine_alone_is_declared(scaffold_cli: Callable[...,
     assert 'left_out=("txt_seq_lens",)' in (package / "common.py").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("pipeline", ["WanPipeline", "WanImageToVideoPipeline"])
+def test_a_preset_says_which_name_of_a_scale_is_the_scale(
+    scaffold_cli: Callable[..., Any], tmp_path: Path, pipeline: str
+) -> None:
+    """The pipeline reads that of a second expert first, which a checkpoint with one never uses."""
+    package, _ = written(scaffold_cli, tmp_path, pipeline)
+    scales = {"WanPipeline": '{"guidance_scale_2": 4.0}', "WanImageToVideoPipeline": '{"guidance_scale": 5.0}'}
+    assert f"CFG_DEFAULTS: dict[str, Any] = {scales[pipeline]}" in (package / "common.py").read_text(encoding="utf-8")
+
+
 def test_an_argument_that_diffusers_names_otherwise(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
     package, _ = written(scaffold_cli, tmp_path, "WanVACEPipeline")
     common = (package / "common.py").read_text(encoding="utf-8")

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from scaffold.scratch import tidy
-from scaffold.verify import contract_level
-from scaffold.verify import contract_level as other_diffusers
+from scaffold.upstream import other_diffusers
+from scaffold.verify import contract_level, host_process
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.run import verify
 
@@ -315,7 +315,7 @@ def test_what_an_import_leaves_behind_is_limited_too(results: Any, copied: Path)
 def test_an_import_that_does_not_end_is_ended(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cold run, because only that knows what it has started."""
     (copied / "__init__.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
-    monkeypatch.setattr(contract_level, "IMPORT_SECONDS", 9.0)
+    monkeypatch.setattr(host_process, "IMPORT_SECONDS", 9.0)
     (found,) = verify(copied, select=["registration"]).checks
     assert found.status == "fail"
     assert found.reason.startswith("the package cannot be imported: it did not end within 9 s")

@@ -21,8 +21,8 @@ from scaffold.limits import child_process
 from scaffold.scratch import scratch_folder
 from scaffold.terminal.progress import step
 from scaffold.verify.child.contained import run_contained
-from scaffold.verify.contract_level import environment_for_package
 from scaffold.verify.executed_text import executed_text
+from scaffold.verify.host_process import environment_for_package
 from scaffold.verify.loading.proof import LoadingProof, prove
 from scaffold.verify.package import Package, declared_lists, open_package
 

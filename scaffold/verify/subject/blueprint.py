@@ -267,3 +267,24 @@ def _runs(subject: Any, values: dict[str, int]) -> str | None:
     except NotDrivableError as reason:
         return str(reason)
     return None
+
+
+def seeded(module: Any) -> Any:
+    """The module in float32 and eval mode with random weights, drawn from the generator as it stands.
+
+    Vectors, which start as ones or zeros, are drawn too, so that exchanged ones are detected. What the package marks as
+    not trainable, such as position tables, is kept; tables that the constructor leaves at zero are filled.
+    """
+    module = module.float()
+    with torch.no_grad():
+        state = module.state_dict()
+        tables = [value for name, value in module.named_buffers() if name in state and value.is_floating_point()]
+        for parameter in [*module.parameters(), *tables]:
+            if not parameter.requires_grad and (parameter.ndim < 2 or parameter.any()):
+                continue
+            noise = torch.randn(parameter.shape)
+            if parameter.ndim < 2:
+                parameter.add_(0.1 * noise)
+            else:
+                parameter.copy_(noise * parameter.shape[-1] ** -0.5)
+    return module.eval()

@@ -12,6 +12,7 @@ from scaffold.verify.declared import PROMPT, Declared
 
 # How a column is called that a request's media make, such as a first frame: no prompt changes it.
 _OF_MEDIA = re.compile(r"image|frame|picture|video|latent|audio|reference")
+REFERENCE_SIZES = (6, 5)  # latents and features of a reference image
 NEGATIVE = (3, 1)  # one for all samples, as in a run; shorter than any prompt here
 
 
@@ -39,6 +40,26 @@ def columns(declared: Declared, prompts: Sequence[Sequence[int]]) -> dict[str, T
         axes = [axis for axis, item in enumerate(shape) if item == PROMPT]
         found[name] = torch.stack(values) if not axes else _padded(values, axes[0])
     return found
+
+
+def reference_columns(latents: Tensor, side: int, hidden: int) -> dict[str, Tensor]:
+    """What a rollout made of a reference image, by column; a sample has the same image in whatever batch it is.
+
+    Args:
+        latents: trajectories ``(B, T + 1, …, channels)``.
+        side: of the square of positions.
+        hidden: width of a feature.
+    """
+    count = REFERENCE_SIZES[0]
+    shapes = {"latents": (count, latents.shape[-1]), "features": (REFERENCE_SIZES[1], hidden)}
+    seeds = [int(1e6 * float(row[0].abs().max())) % 2**31 for row in latents]
+    drawn = {
+        name: torch.stack([torch.randn(shape, generator=torch.Generator().manual_seed(seed)) for seed in seeds])
+        for name, shape in shapes.items()
+    }
+    places = (torch.arange(count) + torch.tensor(seeds)[:, None]) % side**2
+    lengths = torch.tensor([[count, REFERENCE_SIZES[1]]] * len(seeds))
+    return {f"reference_{name}": value for name, value in {**drawn, "positions": places, "lengths": lengths}.items()}
 
 
 def _padded(values: list[Tensor], axis: int) -> Tensor:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from scaffold.attributes import with_attribute
+from scaffold.verify.measured import NotDrivableError
+from scaffold.verify.subject.stated_ids import ids_beyond
 
 ROWS, COLUMNS = 2, 3
 
@@ -24,6 +30,51 @@ class Geometry:
     height: int
     width: int
     shape: tuple[int, ...]
+
+
+def image_that_runs(subject: Any, prompts: Any) -> Geometry:
+    """An image that the package takes.
+
+    Args:
+        subject: the package.
+        prompts: token ids to try with.
+
+    Raises:
+        NotDrivableError: none was found; the reason is that of the likeliest.
+    """
+    import torch
+
+    first: str | None = None
+    refused: str | None = None  # raised by the adapter: another image size may fit
+    module = subject.new_module()
+    images: Iterable[Geometry] = subject.images(module)
+    for candidate in images:
+        inputs = None
+        try:
+            with with_attribute(subject, "_image", candidate), torch.no_grad():
+                inputs, _ = subject.inputs(module, prompts)
+                shape = subject.velocity(module, inputs).shape
+            if shape[1:] == candidate.shape:
+                return candidate
+            first = first or f"the velocity has shape {tuple(shape)} for latents {(1, *candidate.shape)}"
+        except NotDrivableError:
+            raise
+        except Exception as error:
+            if isinstance(error, IndexError) and (told := ids_beyond(module, subject.folder)):
+                raise NotDrivableError(told) from error
+            reason = _told(error, subject.folder)
+            first, refused = (first, refused or reason) if inputs is None else (first or reason, refused)
+    reason = first or refused or "no latent shape to try"
+    where = f"{subject.table.place} declares what the module does not take" if subject.table.place else ""
+    raise NotDrivableError(f"{where or 'the module could not be run (see forward)'}: {reason}")
+
+
+def _told(error: Exception, package: Path) -> str:
+    """Return an error in one line, with the innermost line of the package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(package)]
+    place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{place}"
 
 
 def candidates(config: Any, module: Any, spec: dict[str, Any]) -> Iterator[Geometry]:

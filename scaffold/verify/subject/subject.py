@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import sys
 import tempfile
-import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -21,22 +20,19 @@ from scaffold.attributes import with_attribute
 from scaffold.verify.declared import Declared
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject import discovery
-from scaffold.verify.subject.blueprint import Blueprint, blueprint_of, chosen
+from scaffold.verify.subject.blueprint import Blueprint, blueprint_of, chosen, seeded
 from scaffold.verify.subject.checkpoint import write_documents
-from scaffold.verify.subject.columns import columns
+from scaffold.verify.subject.columns import columns, reference_columns
 from scaffold.verify.subject.diffusers_files import FILES
 from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.encoded import encoded_columns
-from scaffold.verify.subject.geometry import Geometry, candidates
-from scaffold.verify.subject.settings import Settings
-from scaffold.verify.subject.stated_ids import ids_beyond
+from scaffold.verify.subject.geometry import Geometry, candidates, image_that_runs
+from scaffold.verify.subject.settings import Settings, engine_settings
 
 STEPS = 6
 # Ragged on purpose: the longest prompt at the start, end or middle detects different mistakes.
 PROMPTS: tuple[tuple[int, ...], ...] = ((5, 6, 7), (9, 8, 7, 6, 5, 4, 3), (11, 12, 13, 14, 15))
 EQUALLY_LONG = ((5, 6, 7, 8), (20, 19, 18, 17), (11, 3, 12, 4))
-# Latents and features of a reference image.
-REFERENCE_SIZES = (6, 5)
 # How much wider than its longest prompt a batch is, as with the rollout's columns.
 SPARE = 3
 # Of the latents of ``unlike`` samples.
@@ -198,12 +194,7 @@ class Subject:
     # Model
 
     def new_module(self, seed: int = 0) -> Any:
-        """A float32 training module in eval mode with seeded weights.
-
-        Vectors, which start as ones or zeros, are randomised too, so that exchanged ones are detected. What the
-        package marks as not trainable, such as position tables, is kept; tables that the constructor leaves at zero for
-        loading to fill are filled.
-        """
+        """A float32 training module in eval mode whose weights follow from the seed."""
         torch.manual_seed(seed)
         try:
             args, kwargs = copy.deepcopy(self._arguments)
@@ -212,19 +203,7 @@ class Subject:
             raise
         except Exception as error:
             raise NotDrivableError(f"{self.module_class.__name__}(…) raises {type(error).__name__}: {error}") from error
-        module = module.float()
-        with torch.no_grad():
-            state = module.state_dict()
-            tables = [value for name, value in module.named_buffers() if name in state and value.is_floating_point()]
-            for parameter in [*module.parameters(), *tables]:
-                if not parameter.requires_grad and (parameter.ndim < 2 or parameter.any()):
-                    continue
-                noise = torch.randn(parameter.shape)
-                if parameter.ndim < 2:
-                    parameter.add_(0.1 * noise)
-                else:
-                    parameter.copy_(noise * parameter.shape[-1] ** -0.5)
-        return module.eval()
+        return seeded(module)
 
     def train(self, module: Any) -> Any:
         """Put a module into train mode as the engine does; returns it."""
@@ -240,25 +219,15 @@ class Subject:
             asked: names read from ``pipeline`` are added here.
             changes: ``sde_type``, ``noise_level``, ``lora_rank``, ``local_path``; anything else goes to ``pipeline``.
         """
-        algo = {"noise_level": 0.7, "sde_type": "sde", "sde_window_size": None, "sde_window_range": None}
-        algo |= {name: changes.pop(name) for name in list(changes) if name in algo}
-        top = {name: changes.pop(name) for name in list(changes) if name in ("lora_rank", "local_path")}
         image = self._image if self._image is not None else self.geometry
-        pipeline: dict[str, Any] = {"height": image.height, "width": image.width, "num_inference_steps": steps}
-        pipeline |= {"num_frames": 1, "max_sequence_length": 512, "true_cfg_scale": 1.0, "guidance_scale": None}
         values = {
             "architecture": self.key[0],
             "algorithm": self.key[1],
-            "external_lib": None,
-            "local_path": self.files if not self.spec and "local_path" not in top else None,
-            "path": "",
-            "lora_rank": 0,
-            "lora_alpha": 64,
+            "local_path": self.files if not self.spec and "local_path" not in changes else None,
             "target_modules": self.job["declared"].get("target_modules", "all-linear"),
-            "pipeline": Settings({**pipeline, **changes}, asked),
-            "algo": Settings(algo),
         }
-        return Settings({**values, **top})
+        size = {"height": image.height, "width": image.width, "num_inference_steps": steps}
+        return engine_settings(values, size, changes, asked)
 
     def settings_without_image(self, **changes: Any) -> Settings:
         """The same as `settings`, before an image size is known."""
@@ -274,28 +243,7 @@ class Subject:
         Raises:
             NotDrivableError: none was found; the reason is that of the likeliest.
         """
-        first: str | None = None
-        refused: str | None = None  # raised by the adapter: another image size may fit
-        module = self.new_module()
-        for candidate in self.images(module):
-            inputs = None
-            try:
-                with with_attribute(self, "_image", candidate), torch.no_grad():
-                    inputs, _ = self.inputs(module, PROMPTS[:1])
-                    shape = self.velocity(module, inputs).shape
-                if shape[1:] == candidate.shape:
-                    return candidate
-                first = first or f"the velocity has shape {tuple(shape)} for latents {(1, *candidate.shape)}"
-            except NotDrivableError:
-                raise
-            except Exception as error:
-                if isinstance(error, IndexError) and (told := ids_beyond(module, self.folder)):
-                    raise NotDrivableError(told) from error
-                reason = _told(error, self.folder)
-                first, refused = (first, refused or reason) if inputs is None else (first or reason, refused)
-        reason = first or refused or "no latent shape to try"
-        where = f"{self.table.place} declares what the module does not take" if self.table.place else ""
-        raise NotDrivableError(f"{where or 'the module could not be run (see forward)'}: {reason}")
+        return image_that_runs(self, PROMPTS[:1])
 
     def images(self, module: Any) -> Iterable[Geometry]:
         """Images to try, likeliest first; the declared one alone where there is one."""
@@ -359,17 +307,7 @@ class Subject:
         """
         if not self.spec.get("architecture", {}).get("references"):
             return {}
-        count, side = REFERENCE_SIZES[0], self.config.max_latent_size
-        shapes = {"latents": (count, latents.shape[-1]), "features": (REFERENCE_SIZES[1], self.config.hidden_size)}
-        seeds = [int(1e6 * float(row[0].abs().max())) % 2**31 for row in latents]
-        drawn = {
-            name: torch.stack([torch.randn(shape, generator=torch.Generator().manual_seed(seed)) for seed in seeds])
-            for name, shape in shapes.items()
-        }
-        places = (torch.arange(count) + torch.tensor(seeds)[:, None]) % side**2
-        lengths = torch.tensor([[count, REFERENCE_SIZES[1]]] * len(seeds))
-        columns = {**drawn, "positions": places, "lengths": lengths}
-        return {f"reference_{name}": value for name, value in columns.items()}
+        return reference_columns(latents, self.config.max_latent_size, self.config.hidden_size)
 
     def inputs(
         self,
@@ -459,14 +397,6 @@ class Subject:
             module, self.scheduler(settings), settings, *inputs, recorded, step
         )
         return result
-
-
-def _told(error: Exception, package: Path) -> str:
-    """Return an error in one line, with the innermost line of the package."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).is_relative_to(package)]
-    place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{place}"
 
 
 def _same(one: Any, other: Any) -> bool:
