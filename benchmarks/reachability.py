@@ -202,14 +202,14 @@ def _reach(modules: dict[str, Module]) -> tuple[set[str], set[str]]:
     for name in live:
         words |= modules[name].words
     parts = [part for name in live for part in modules[name].definitions]
-    grown = True
-    while grown:
+    larger = True
+    while larger:
         rest = []
-        grown = False
+        larger = False
         for part in parts:
             if part.root or part.name in words:
                 words |= part.words
-                grown = True
+                larger = True
             else:
                 rest.append(part)
         parts = rest

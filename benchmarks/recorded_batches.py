@@ -1,7 +1,7 @@
 """Seconds an image of a recorded package's rollout, one by one and with calls of several in one, at a released size.
 
-    PYTHON benchmarks/recorded_batches.py PACKAGE --grown DIR               # one GPU
-    PYTHON benchmarks/recorded_batches.py PACKAGE --grown DIR --tiny        # a CPU, the checkpoint as it is
+    PYTHON benchmarks/recorded_batches.py PACKAGE --recorded DIR               # one GPU
+    PYTHON benchmarks/recorded_batches.py PACKAGE --recorded DIR --tiny        # a CPU, the checkpoint as it is
 
 PYTHON is that of an environment with vllm-omni. DIR is what ``scaffold.verify.train.tiny_checkpoint`` leaves: the
 pipeline's tiny checkpoint and the task that made it. The denoiser gets the layers of its release, with random weights;
@@ -56,7 +56,7 @@ def checkpoint(asked: argparse.Namespace, task: dict[str, Any]) -> Path:
     import torch
     from real_checkpoint import write_weights
 
-    tiny, folder = Path(asked.grown, "checkpoint", Path(task["checkpoint"]).name), Path(asked.folder)
+    tiny, folder = Path(asked.recorded, "checkpoint", Path(task["checkpoint"]).name), Path(asked.folder)
     if asked.tiny:
         return tiny
     if folder.exists():
@@ -105,7 +105,7 @@ class Recorded(Bench):
         from scaffold.verify.rollout.engine_side.recipe import Recipe
         from scaffold.verify.rollout.engine_side.transport import KitTransport
 
-        task = json.loads(Path(asked.grown, "task.json").read_text(encoding="utf-8"))
+        task = json.loads(Path(asked.recorded, "task.json").read_text(encoding="utf-8"))
         facts = task["facts"]
         if asked.tiny:
             os.environ.update(OMNI_SCAFFOLD_ROLLOUT_ON_CPU="1", CUDA_VISIBLE_DEVICES="", VLLM_CPU_KVCACHE_SPACE="1")
@@ -155,7 +155,7 @@ class Recorded(Bench):
             sde_window_size=2,
             sde_window_range=(0, min(7, asked.steps - 1)),
             guidance=guidance,
-            brought=json.loads(Path(asked.grown, "sample.json").read_text(encoding="utf-8"))["values"],
+            brought=json.loads(Path(asked.recorded, "sample.json").read_text(encoding="utf-8"))["values"],
         )
         path = ported["tokenizer"] or ("tokenizer" if hasattr(engine.pipeline, "tokenizer") else "processor.tokenizer")
         prompt, tokenizer = facts["prompt"], attrgetter(path)(engine.pipeline)
@@ -212,7 +212,7 @@ class Recorded(Bench):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("package", type=Path, help="rendered, in its tree")
-    parser.add_argument("--grown", type=Path, required=True)
+    parser.add_argument("--recorded", type=Path, required=True)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/released"), help="of the checkpoint, made anew")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 4, 8, 16])

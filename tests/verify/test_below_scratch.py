@@ -19,7 +19,7 @@ from scaffold.verify.loading.run import write_headers
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.rollout.engine_side.sound import Separator
 from scaffold.verify.rollout.engine_side.tiny.checkpoint import write_files
-from scaffold.verify.rollout.engine_side.tiny.components import Components, NotGrownError, hold_places
+from scaffold.verify.rollout.engine_side.tiny.components import Components, NoTinyModelError, hold_places
 from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
 from scaffold.verify.subject.checkpoint import CheckpointWriter, checkpoint_writer
 
@@ -187,7 +187,7 @@ def test_a_file_that_the_pipeline_reads_by_itself(
     for name in ("own_files", "own_files.toy_denoiser", "own_files.toy_model"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     facts = {"model": "toy", "entry": "Toy", "renames": [], "pipeline": "ToyPipeline", "reads": True}
-    with pytest.raises(NotGrownError, match="reads a file of its own: .* leads out of the folder"):
+    with pytest.raises(NoTinyModelError, match="reads a file of its own: .* leads out of the folder"):
         PortedModule("own_files", facts).write(scratch, {}, torch.float32)
 
 
@@ -210,10 +210,10 @@ def test_components_and_places_of_files(scratch: Path, mine: Path) -> None:
     assert components._place(mine.parent, None) is None, "one of the machine's own is read where it lies"
     assert components._place(f"{scratch}/../../user", None) is None
     for path, subfolder in ((scratch, "../../user"), (scratch, str(mine.parent)), ("../../../user/none", None)):
-        with pytest.raises(NotGrownError, match="leads out of the folder"):
+        with pytest.raises(NoTinyModelError, match="leads out of the folder"):
             components._place(path, subfolder)
     for name in (str(mine.parent), "../../../user"):
-        with pytest.raises(NotGrownError):
+        with pytest.raises(NoTinyModelError):
             components._fetched(repo_id=name)
     assert components._place(scratch, "vae") == scratch / "vae"
     error = FileNotFoundError(

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 import torch
 
 from scaffold.verify.rollout.engine_side.tiny import constants
-from scaffold.verify.rollout.engine_side.tiny.components import NotGrownError
+from scaffold.verify.rollout.engine_side.tiny.components import NoTinyModelError
 from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
 
 # Its sizes are arguments that nobody gives; what is not a size stays each side's own.
@@ -134,5 +134,5 @@ def test_a_file_that_a_package_has_spoilt_ends_no_report(tmp_path: Path, text: s
 
 
 def test_a_part_whose_size_is_no_argument_is_said(ported: PortedModule, tmp_path: Path) -> None:
-    with pytest.raises(NotGrownError, match="constants of its source"):
+    with pytest.raises(NoTinyModelError, match="constants of its source"):
         ported.write(tmp_path, {name: value for name, (value, _) in SMALL.items()}, torch.float32)

@@ -15,7 +15,7 @@ import torch
 
 from scaffold.verify.rollout.engine_side.tiny.asked import noting
 from scaffold.verify.rollout.engine_side.tiny.checkpoint import Growing, subfolders
-from scaffold.verify.rollout.engine_side.tiny.components import Components, NotGrownError, _named_model
+from scaffold.verify.rollout.engine_side.tiny.components import Components, NoTinyModelError, _named_model
 from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
 
 DENOISER = """
@@ -90,7 +90,7 @@ def test_the_file_is_written_as_the_builder_reads_it(ported: PortedModule, tmp_p
 def test_what_the_builder_never_takes_is_said(ported: PortedModule, tmp_path: Path) -> None:
     ported.facts["renames"] = []
     (tmp_path / "checkpoint").mkdir()
-    with pytest.raises(NotGrownError, match="under which keys the pipeline finds Toy in a file is not known"):
+    with pytest.raises(NoTinyModelError, match="under which keys the pipeline finds Toy in a file is not known"):
         ported.write(tmp_path / "checkpoint", {}, torch.float32)
 
 
@@ -149,7 +149,7 @@ def test_folders_are_named_to_a_method_of_the_class_too() -> None:
 def test_the_type_of_an_automatic_model(given: dict[str, Any], folder: str, kind: str | None) -> None:
     auto = pytest.importorskip("transformers").AutoModel
     if kind is None:
-        with pytest.raises(NotGrownError, match="set model_type of the component"):
+        with pytest.raises(NoTinyModelError, match="set model_type of the component"):
             _named_model(auto, given, Path(folder))
     else:
         assert _named_model(auto, given, Path(folder)).__name__ == kind

@@ -16,7 +16,7 @@ import diffusers
 import torch
 import transformers
 
-from scaffold.verify.rollout.engine_side.tiny.components import Components, NotGrownError, hold_places
+from scaffold.verify.rollout.engine_side.tiny.components import Components, NoTinyModelError, hold_places
 from scaffold.verify.rollout.facts import _of_checkpoint
 
 FILES: dict[str, dict[str, Any]] = {
@@ -85,7 +85,7 @@ def test_values_of_scaffold_toml_go_first(tmp_path: Path, released: dict[str, An
 def test_what_cannot_be_made_names_the_table(tmp_path: Path, released: dict[str, Any]) -> None:
     released["released"]["vae"]["norm_num_groups"] = 3
     table = r"set values in \[verify\.components\.vae\] of scaffold\.toml$"
-    with made(tmp_path, released).answering(), pytest.raises(NotGrownError, match=table):
+    with made(tmp_path, released).answering(), pytest.raises(NoTinyModelError, match=table):
         diffusers.AutoencoderKL.from_pretrained(str(tmp_path), subfolder="vae")
 
 

@@ -18,7 +18,7 @@ import torch
 
 from scaffold.verify.rollout.engine_side.tiny.asked import seen_by
 from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places
-from scaffold.verify.rollout.engine_side.tiny.denoiser import NotGrownError, PortedModule, other_branch
+from scaffold.verify.rollout.engine_side.tiny.denoiser import NoTinyModelError, PortedModule, other_branch
 from scaffold.verify.rollout.engine_side.tiny.loaded import add_up_in_float32, note_states
 from scaffold.verify.rollout.engine_side.tiny.text import image_text
 
@@ -148,7 +148,7 @@ def test_watching_the_constructor_leaves_its_signature(tmp_path: Path, monkeypat
 
 def test_a_denoiser_that_cannot_be_built_says_what_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = toy(tmp_path, monkeypatch, DENOISER.replace("prefix: str", "*, depth: int, prefix: str"))
-    with pytest.raises(NotGrownError, match=r"argument: 'depth'; set values in \[verify.denoiser\]"):
+    with pytest.raises(NoTinyModelError, match=r"argument: 'depth'; set values in \[verify.denoiser\]"):
         found.write(tmp_path, {}, torch.float32)
 
 
@@ -186,7 +186,7 @@ def test_a_part_of_fixed_size_is_switched_off(
 ) -> None:
     monkeypatch.setattr("scaffold.verify.rollout.engine_side.tiny.denoiser.LARGEST", 10_000)
     found = toy(tmp_path, monkeypatch, source)
-    with pytest.raises(NotGrownError, match=reason) if reason else nullcontext():
+    with pytest.raises(NoTinyModelError, match=reason) if reason else nullcontext():
         found.write(tmp_path, {}, torch.float32)
     assert found.fitted == fitted
 
@@ -358,7 +358,7 @@ def test_what_prepares_sounds_is_made_for_the_encoder_beside_it(tmp_path: Path) 
     with found.answering():
         model = transformers.WhisperModel.from_pretrained(str(folder))
         extractor = transformers.AutoFeatureExtractor.from_pretrained(str(folder))
-        with pytest.raises(NotGrownError, match="AutoFeatureExtractor"):
+        with pytest.raises(NoTinyModelError, match="AutoFeatureExtractor"):
             transformers.AutoFeatureExtractor.from_pretrained(str(tmp_path / "nothing"))
     assert (model.config.encoder_layers, model.config.d_model) == (2, 32)
     heard = extractor([0.0] * 1600, sampling_rate=16_000, return_tensors="pt").input_features
@@ -469,7 +469,7 @@ def test_two_encoders_of_different_width_are_named_with_their_keys(tmp_path: Pat
 
     assert found.fit(asks(first + 16))
     assert found.fit(asks(first + 48))
-    with pytest.raises(NotGrownError) as caught:
+    with pytest.raises(NoTinyModelError) as caught:
         found.fit(asks(first + 16))
     assert f"are to be {first + 16} and {first + 48} wide" in str(caught.value)
     assert "set hidden_size in [verify.components.text_encoder] and d_model in [verify.components." in str(caught.value)

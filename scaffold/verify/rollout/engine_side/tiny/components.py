@@ -55,7 +55,7 @@ _OWNERS = (
 )
 
 
-class NotGrownError(Exception):
+class NoTinyModelError(Exception):
     """A component cannot be made tiny; the text says which and why."""
 
 
@@ -112,7 +112,7 @@ class Components:
         """Raise where encoders of one width cannot do: a width that was tried is asked for again.
 
         Raises:
-            NotGrownError: it names each encoder's table and key.
+            NoTinyModelError: it names each encoder's table and key.
         """
         encoders = sorted(folder for folder, kind in self.written.items() if kind == "encoder")
         if wide not in self.tried or len(encoders) < 2:
@@ -122,7 +122,7 @@ class Components:
             settings = json.loads(read_text(folder / "config.json"))
             key = next((name for name in _WIDTHS if name in settings), _WIDTHS[0])
             told.append(f"{key} in [verify.components.{_key(folder.relative_to(self.folder).as_posix())}]")
-        raise NotGrownError(
+        raise NoTinyModelError(
             f"the text encoders are to be {' and '.join(map(str, sorted({wide, self.scale.hidden})))} wide, not all"
             f" alike: set {' and '.join(told)} of scaffold.toml"
         )
@@ -259,11 +259,11 @@ class Components:
             elif "ModelMixin" in kinds:
                 self._autoencoder(cls, given, released).to(self.dtype).save_pretrained(folder)
             else:
-                raise NotGrownError("its class is not known")
+                raise NoTinyModelError("its class is not known")
         except Exception as error:
             where = "the checkpoint itself" if name == "." else name
             line = " ".join(str(error).split())[:300]
-            raise NotGrownError(
+            raise NoTinyModelError(
                 f"no tiny {cls.__name__} for {where}: {type(error).__name__}: {line};"
                 f" set values in [verify.components.{_key(name)}] of scaffold.toml"
             ) from error
@@ -377,14 +377,14 @@ def _named_model(auto: Any, given: dict[str, Any], folder: Path) -> Any:
     type that is in the name of the folder, as in the names of released checkpoints.
 
     Raises:
-        NotGrownError: neither says.
+        NoTinyModelError: neither says.
     """
     known: Any = importlib.import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING
     name = re.sub(r"[^a-z0-9]", "", folder.name.lower())
     fitting = [kind for kind in known if re.sub(r"[^a-z0-9]", "", kind) in name and known[kind] in auto._model_mapping]
     kind = given.get("model_type") or max(fitting, key=len, default=None)
     if kind is None or kind not in known:
-        raise NotGrownError("the type of the model is not known: set model_type of the component")
+        raise NoTinyModelError("the type of the model is not known: set model_type of the component")
     return auto._model_mapping[known[kind]]
 
 
@@ -392,14 +392,14 @@ def _feature_extractor(folder: Path) -> Any:
     """What prepares sound or images for the encoder in the same folder, with the defaults of the encoder's type.
 
     Raises:
-        NotGrownError: there is no encoder, or nothing prepares anything for its type.
+        NoTinyModelError: there is no encoder, or nothing prepares anything for its type.
     """
     path = folder / "config.json"
     kind = json.loads(read_text(path)).get("model_type") if path.is_file() else None
     auto: Any = importlib.import_module("transformers.models.auto.feature_extraction_auto")
     names = _flat(auto.FEATURE_EXTRACTOR_MAPPING_NAMES.get(kind))
     if not names:
-        raise NotGrownError(f"nothing is known to prepare inputs of a model of type {kind}")
+        raise NoTinyModelError(f"nothing is known to prepare inputs of a model of type {kind}")
     return getattr(importlib.import_module("transformers"), names[0])()
 
 
@@ -416,12 +416,12 @@ def _inside(folder: Path, name: str | Path) -> Path:
     """Place of a component that a pipeline asks for.
 
     Raises:
-        NotGrownError: it leads out of the folder.
+        NoTinyModelError: it leads out of the folder.
     """
     try:
         return below(folder, name)
     except OutsideError as error:
-        raise NotGrownError(f"a component that the pipeline loads is not made: {error}") from None
+        raise NoTinyModelError(f"a component that the pipeline loads is not made: {error}") from None
 
 
 def hold_places(folder: Path, error: Exception, released: Mapping[str, Any] | None = None) -> set[Path]:

@@ -22,7 +22,7 @@ from scaffold.files.below import OutsideError, below
 from scaffold.files.reading import read_text
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.engine_side.tiny.asked import asked_by, seen_by, taken_by
-from scaffold.verify.rollout.engine_side.tiny.components import EMPTY, NotGrownError, hold_places, randomised
+from scaffold.verify.rollout.engine_side.tiny.components import EMPTY, NoTinyModelError, hold_places, randomised
 from scaffold.verify.rollout.engine_side.tiny.read_files import Layout, find_layout, handing, noting_missing
 from scaffold.verify.rollout.engine_side.tiny.shrink import DENOISER, shrunk
 
@@ -197,12 +197,12 @@ class PortedModule:
             self._find_layout(folder, dtype)
             with seen_by(self.entry) as seen, self._files(folder):
                 module, sources = self._built(folder, dtype)
-        except NotGrownError:
+        except NoTinyModelError:
             raise
         except Exception as error:
             line = " ".join(str(error).split())[:300]
             config = read_text(place / "config.json")
-            raise NotGrownError(
+            raise NoTinyModelError(
                 f"{self.entry.__name__} cannot be built of {config}: {type(error).__name__}: {line};"
                 " set values in [verify.denoiser] of scaffold.toml"
             ) from error
@@ -225,7 +225,7 @@ class PortedModule:
             try:
                 save_file(state, below(folder, path))
             except OutsideError as error:
-                raise NotGrownError(f"the pipeline reads a file of its own: {error}") from None
+                raise NoTinyModelError(f"the pipeline reads a file of its own: {error}") from None
         return {**settings, **seen, **{name: small for name, (_, small) in self.replaced.items()}}
 
     def _place(self, folder: Path) -> Path:
@@ -236,7 +236,7 @@ class PortedModule:
         """Write weights as checkpoints have them that the pipeline's loader takes apart: several layers in one tensor.
 
         Raises:
-            NotGrownError: no name is found under which the loader takes a parameter.
+            NoTinyModelError: no name is found under which the loader takes a parameter.
         """
         checkpoint = self.weights.Checkpoint()
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
@@ -260,7 +260,7 @@ class PortedModule:
         for name in single:
             keys = [key for key in self._candidates(name)[::-1] if self._taken(module, key, tensors[name]) == {name}]
             if not keys:
-                raise NotGrownError(f"under which key the loader finds {name!r} is not known")
+                raise NoTinyModelError(f"under which key the loader finds {name!r} is not known")
             checkpoint.keys[name] = (FILE, keys[0])
         self.weights.write_weights(str(folder), tensors.items(), checkpoint)
 
@@ -277,7 +277,7 @@ class PortedModule:
         """Find out what the files are like that the builder reads by itself.
 
         Raises:
-            NotGrownError: it takes nothing that it was handed.
+            NoTinyModelError: it takes nothing that it was handed.
         """
         if not self.reads:
             return
@@ -288,14 +288,14 @@ class PortedModule:
         parts = self.layout.parts if self.layout else {}
         self.layout = find_layout(self.weights, build, self.facts["renames"], folder)
         if self.layout is None:
-            raise NotGrownError(f"under which keys the pipeline finds {self.entry.__name__} in a file is not known")
+            raise NoTinyModelError(f"under which keys the pipeline finds {self.entry.__name__} in a file is not known")
         self.layout.parts = parts
 
     def _small_settings(self, folder: Path, given: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
         """Write the configuration; parts whose size no setting says are switched off, where a flag does that.
 
         Raises:
-            NotGrownError: the module stays large.
+            NoTinyModelError: the module stays large.
         """
         while True:
             settings = self.settings(folder, {**self.fitted, **given}, dtype)
@@ -321,7 +321,7 @@ class PortedModule:
             most = next((name for name, child in module.named_children() if _count(child) > total / 2), "")
             flags = [name for name in _conditions(self.entry, most) if settings.get(name) is True and name not in given]
             if not flags and not self._replace_constants(folder, given, dtype):
-                raise NotGrownError(
+                raise NoTinyModelError(
                     f"{self.entry.__name__} has {total:,} parameters, whose sizes are constants of its source"
                 )
             self.fitted |= dict.fromkeys(flags, False)
@@ -348,7 +348,7 @@ class PortedModule:
                     found[name] = key
                     break
             else:
-                raise NotGrownError(f"under which key the loader finds {name!r} is not known")
+                raise NoTinyModelError(f"under which key the loader finds {name!r} is not known")
         return found
 
     def _candidates(self, name: str) -> list[str]:

@@ -16,7 +16,7 @@ import torch
 
 from scaffold.files.reading import read_text
 from scaffold.verify.rollout.engine_side.tiny.asked import taken_by
-from scaffold.verify.rollout.engine_side.tiny.components import NotGrownError, randomised
+from scaffold.verify.rollout.engine_side.tiny.components import NoTinyModelError, randomised
 from scaffold.verify.rollout.engine_side.tiny.denoiser import LARGEST, other_branch
 from scaffold.verify.rollout.engine_side.tiny.read_files import Layout
 from scaffold.verify.rollout.engine_side.tiny.shrink import DENOISER, shrunk
@@ -31,7 +31,7 @@ class DiffusersModule:
         facts: ``pipeline`` is the name that the engine knows the pipeline by, ``class`` the engine's denoiser.
 
     Raises:
-        NotGrownError: the installed diffusers has no such class.
+        NoTinyModelError: the installed diffusers has no such class.
     """
 
     def __init__(self, facts: dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ class DiffusersModule:
         """Write configuration and weights; returns what it is built of.
 
         Raises:
-            NotGrownError: it cannot be built small.
+            NoTinyModelError: it cannot be built small.
         """
         index = folder / "model_index.json"
         told = json.loads(read_text(index)) if index.is_file() else {}
@@ -69,13 +69,13 @@ class DiffusersModule:
             with torch.device("meta"):
                 size = sum(parameter.numel() for parameter in self.entry.from_config(settings).parameters())
             if size > LARGEST:
-                raise NotGrownError(f"{self.entry.__name__} has {size:,} parameters with small settings")
+                raise NoTinyModelError(f"{self.entry.__name__} has {size:,} parameters with small settings")
             module = self.entry.from_config(settings)
-        except NotGrownError:
+        except NoTinyModelError:
             raise
         except Exception as error:
             line = " ".join(str(error).split())[:300]
-            raise NotGrownError(
+            raise NoTinyModelError(
                 f"{self.entry.__name__} cannot be built of {settings}: {type(error).__name__}: {line};"
                 " set values in [verify.denoiser] of scaffold.toml"
             ) from error
@@ -112,13 +112,13 @@ def denoiser_class(pipeline: str, denoiser: str) -> Any:
     """The class that diffusers' own pipeline of that name takes, else its model of the engine's name.
 
     Raises:
-        NotGrownError: the installed diffusers has neither.
+        NoTinyModelError: the installed diffusers has neither.
     """
     library: Any = importlib.import_module("diffusers")
     found = [*_annotated(getattr(library, pipeline, None)), getattr(library, denoiser, None)]
     known = [kind for kind in found if inspect.isclass(kind) and issubclass(kind, library.ModelMixin)]
     if not known:
-        raise NotGrownError(
+        raise NoTinyModelError(
             f"diffusers {library.__version__} has neither a denoiser of {pipeline} nor {denoiser}: install one that has"
         )
     return known[0]

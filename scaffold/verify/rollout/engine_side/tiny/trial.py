@@ -10,7 +10,7 @@ from scaffold.verify.rollout.engine_side.engine import Engine
 from scaffold.verify.rollout.engine_side.prompts import TEXTS, PromptForm
 from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.tiny.checkpoint import Growing
-from scaffold.verify.rollout.engine_side.tiny.components import NotGrownError
+from scaffold.verify.rollout.engine_side.tiny.components import NoTinyModelError
 
 TRIALS = 8
 LARGEST = 256  # pixels a side
@@ -35,7 +35,7 @@ def first_request(
         The recipe with the frames of a video, what ``scaffold.toml`` gives, and the size that went through.
 
     Raises:
-        NotGrownError: none goes through; the text has the last reason.
+        NoTinyModelError: none goes through; the text has the last reason.
     """
     given = facts["given"]["request"]
     known = {entry.name for entry in fields(recipe)}
@@ -72,6 +72,6 @@ def first_request(
         traceback.print_exception(earlier)
     told = [" ".join(f"{type(found).__name__}: {found}".split())[:300] for found in errors]
     beside = f"; with {', '.join(kinds)}: {told[-1]}" if len(told) > 1 else ""
-    raise NotGrownError(
+    raise NoTinyModelError(
         f"no request goes through a tiny checkpoint: {told[0]}{beside}; values of [verify] in scaffold.toml go first"
     ) from errors[-1]
