@@ -10,7 +10,10 @@ import pytest
 import torch
 from planned_calls import GUIDANCE, Planned, guide, replayed
 
+from flow_grpo_runtime.calls import CallRecorder
 from flow_grpo_runtime.model import CallPlan
+from flow_grpo_runtime.records import read_record
+from flow_grpo_runtime.replay import DenoiserCalls
 from flow_grpo_runtime.tape_play import TapeError
 
 
@@ -71,6 +74,29 @@ def test_branches_evaluated_as_a_batch_come_back(calls: Planned) -> None:
     content, seen, denoiser = walk(calls, call)
     for step, (latents, velocity) in enumerate(seen):
         assert torch.allclose(replayed(calls, content, latents, step, denoiser), velocity, atol=1e-6)
+
+
+class OfLayers(Denoiser):
+    """Takes states layer by layer, each with all samples; of two layers and two samples the shape tells nothing."""
+
+    def forward(self, hidden_states: Any, time: torch.Tensor, *, text: Any, extra: Any = None) -> tuple[torch.Tensor]:
+        states = text[0] + 2 * text[1]
+        return (self.weight * hidden_states * time[:, None, None] + states[..., None],)
+
+
+def test_samples_that_lie_along_another_dimension_are_told_apart() -> None:
+    plan, states = CallPlan(stacked=True, sample_dims={"text": 1}), torch.randn(2, 2, 4)
+    recorder, denoiser, latents = CallRecorder(plan), OfLayers(), torch.randn(1, 4, 6)
+    recorder.watch(denoiser)
+    recorder.begin(active=True)
+    with torch.no_grad():
+        out = denoiser(torch.cat([latents, latents]), torch.full((2,), 0.5), text=states)[0]
+    velocity = guide(out[1:], out[:1])
+    assert torch.allclose(recorder.step(latents, velocity, keep=True), velocity, atol=1e-5)
+    records = [read_record(recorder.finish(GUIDANCE))] * 2
+    calls = DenoiserCalls(plan, records, torch.cat([latents, latents]), 0)
+    made = calls.velocity(calls.evaluate(denoiser, torch.float32))
+    assert torch.allclose(made, velocity.expand_as(made), atol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [1, 2])

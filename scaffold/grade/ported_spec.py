@@ -80,7 +80,7 @@ def build_ported_spec(
     ported = _port(port, denoiser, source)
     if loaded is not None:
         ported |= {"form": FORM, "module": loaded[0], "class": loaded[1]}
-        sections["lora"] |= {"targets": list(PROJECTIONS)}
+        sections["lora"] |= {"targets": request.preset.value("lora", "targets") or list(PROJECTIONS)}
     if port is not None and port.own:
         known = {name: facts.value(f"detail.model.{name}") for name in ("output", "first", "tokenizer")}
         ported |= {"own": True, **known}
@@ -109,7 +109,8 @@ def build_ported_spec(
     sections["loading"] = loading.section()
     sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
     if loaded is not None:
-        told = {name: request.preset.value("inputs", name) for name in ("left_out", "fixed", "renamed", "alone")}
+        declared = ("left_out", "fixed", "renamed", "alone", "sample_dims")
+        told = {name: request.preset.value("inputs", name) for name in declared}
         sections["inputs"] |= {name: value for name, value in told.items() if value}
     sections["recording"] = recording.section()
     for name in ("media", "deploy", "lora"):

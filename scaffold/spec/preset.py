@@ -67,8 +67,14 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
         "edit_drop_reasons": "a table",
         "index": "text",
     },
-    "inputs": {"left_out": "a list of text", "fixed": "a table", "renamed": "a table", "alone": "true or false"},
-    "lora": {"rank": "a whole number", "alpha": "a whole number"},
+    "inputs": {
+        "left_out": "a list of text",
+        "fixed": "a table",
+        "renamed": "a table",
+        "sample_dims": "a table",
+        "alone": "true or false",
+    },
+    "lora": {"rank": "a whole number", "alpha": "a whole number", "targets": "a list of text"},
     "recipe": {},
     "deploy": {
         "pipeline": "text",

@@ -106,6 +106,7 @@ class CallRecorder:
         def calling(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], ...]:
             values = by_name(signature, module, args, kwargs)
             values |= beside() if beside is not None else {}
+            values = self.plan.samples_first(values)
             places.clear()
             places.update(map(place_of, tensors_of(values)))
             both = {name: self._before(name, value) for name, value in values.items()}

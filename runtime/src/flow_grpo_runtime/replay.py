@@ -177,7 +177,8 @@ class DenoiserCalls:
             arguments = {name: _cast(value, call.dtype, dtype, device) for name, value in arguments.items()}
             arguments |= {name: copied(arguments[name]) for name in call.changed & arguments.keys()}
             with torch.autocast(device.type, call.autocast, enabled=call.autocast is not None):
-                rows = rows_of(denoiser(**arguments), sample, self.plan.output, front=call.front)
+                output = denoiser(**self.plan.as_called(arguments))
+            rows = rows_of(output, sample, self.plan.output, front=call.front)
             if call.alone and len(rows) != len(group):
                 raise RuntimeError(
                     f"the denoiser made {len(rows)} predictions for {len(group)} samples: set stacked=False in CALLS"

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
-import os
 import re
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
@@ -23,17 +20,9 @@ MEMORY_MEGABYTES = 8192  # for buffers and computed tables; weights take no memo
 def main() -> None:
     """Read the job, load, write the outcome."""
     sys.path[0] = str(Path(__file__).resolve().parents[3])
-    from scaffold.files.reading import read_text
-    from scaffold.verify.child.leftovers import die_with_parent
+    from scaffold.verify.child.job_file import answer
 
-    die_with_parent()
-    job = json.loads(read_text(sys.argv[1]))
-    os.environ.update({"LOCAL_RANK": "0", "TOKENIZERS_PARALLELISM": "0"})
-    os.environ.setdefault("OMNI_SCAFFOLD_KIT_PROFILE", job["profile"])
-    if job["executed"]:
-        os.environ["FLOW_GRPO_UPSTREAM"] = job["executed"]
-    os.environ["TMPDIR"] = tempfile.tempdir = job["logs"]
-    Path(job["outcome"]).write_text(json.dumps(outcome_of(job)), encoding="utf-8")
+    answer(outcome_of)
 
 
 def outcome_of(job: dict[str, Any]) -> dict[str, Any]:

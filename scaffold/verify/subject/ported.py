@@ -202,7 +202,12 @@ class PortedSubject(RecordedSubject):
         return taken[-1].velocity
 
     def may_lack(self, target: str) -> bool:
-        """The denoiser's text serves several configurations: whether it sets layers of those names in some of them."""
+        """The denoiser's text serves several configurations: whether it sets layers of those names in some of them.
+
+        Never of a class of diffusers, which has no text in the package.
+        """
+        if self.loaded:
+            return False
         names = [name for name in target.split(".") if not name.isdigit()]
         files = [self.folder / f"{self.spec['names']['model']}_denoiser.py"]
         text = "".join(map(read_text, [*files, *map(Path, executed_files())]))

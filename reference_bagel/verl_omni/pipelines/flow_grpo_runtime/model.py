@@ -39,6 +39,7 @@ class CallPlan:
         left_out: arguments of the engine's class that training's has not and that do not change the prediction.
         fixed: those that change nothing at one value, with it.
         renamed: those that training's calls otherwise, with its name.
+        sample_dims: tensors whose samples do not lie along the first dimension, with theirs.
     """
 
     method: str = "forward"
@@ -50,6 +51,18 @@ class CallPlan:
     left_out: tuple[str, ...] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
+    sample_dims: Mapping[str, int] = field(default_factory=dict)
+
+    def samples_first(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Arguments of a call with the samples of each tensor along its first dimension, as records have them."""
+        return {n: v.movedim(self.sample_dims[n], 0) if self._moved(n, v) else v for n, v in arguments.items()}
+
+    def as_called(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What :meth:`samples_first` was given."""
+        return {n: v.movedim(0, self.sample_dims[n]) if self._moved(n, v) else v for n, v in arguments.items()}
+
+    def _moved(self, name: str, value: Any) -> bool:
+        return name in self.sample_dims and hasattr(value, "movedim")
 
 
 class Common(Protocol):
