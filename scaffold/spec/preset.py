@@ -103,6 +103,7 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
     "verify": {
         **dict.fromkeys(("denoiser", "components", "request", "files", "stages"), "a table"),
         **dict.fromkeys(("tokens", "whole"), "a list of text"),
+        "area": "text",
     },
 }
 

@@ -321,5 +321,6 @@ def ported_facts(package: Package, checkpoint: Path | None = None) -> dict[str, 
                 for name in ("denoiser", "components", "request", "files", "stages", "released")
             },
             "tokens": given.get("tokens") or [],
+            "area": given.get("area"),
         },
     }

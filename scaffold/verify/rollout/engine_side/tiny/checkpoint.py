@@ -143,6 +143,7 @@ class Growing:
         dtype: of all weights: a library may load them as they were saved.
         asked: tables of the pipeline's own configuration that it asked for.
         filled: those that parts beside the denoiser got.
+        areas: see :func:`constants.write`.
     """
 
     folder: Path
@@ -152,14 +153,15 @@ class Growing:
     dtype: torch.dtype
     asked: set[str] = field(default_factory=set)
     filled: set[str] = field(default_factory=set)
+    areas: dict[str, str] = field(default_factory=dict)
 
     def write_denoiser(self) -> None:
         """Write the denoiser's configuration and weights; its channels are those of the latents."""
         settings = self.module.write(self.folder, self.given, self.dtype)
-        if self.module.replaced:
-            constants.write(
-                self.folder, self.module.classes, self.module.replaced, either=isinstance(self.module, DiffusersModule)
-            )
+        if self.module.replaced or self.areas:
+            classes = self.module.classes if self.module.replaced else {}
+            either = isinstance(self.module, DiffusersModule)
+            constants.write(self.folder, classes, self.module.replaced, either=either, areas=self.areas)
             constants.replace(self.folder)
         named = (settings.get(name) for name in _CHANNELS)
         self.components.channels = next((value for value in named if isinstance(value, int)), None)
@@ -233,7 +235,8 @@ def growing(
     components = Components(folder, [source, *facts["tokens"]], given["components"], dtype, given["released"])
     module = DiffusersModule(facts) if facts["loaded"] else PortedModule(package, facts)
     components.classes = component_classes(str(facts["pipeline"])) if facts["loaded"] else {}
-    made = Growing(folder, module, components, given["denoiser"], dtype)
+    areas = {pipeline.__module__: facts["area"]} if facts.get("area") else {}
+    made = Growing(folder, module, components, given["denoiser"], dtype, areas=areas)
     made.write_denoiser()
     if facts["own"]:
         know_configuration(pipeline, given["denoiser"])

@@ -3,6 +3,9 @@
 No configuration leads to them, so the class itself replaces them, on both sides: in the real pipeline and in the
 package. Each side first has to ask for the very values that the package's builder asks for; the rest of what it asks
 for stays its own. A file beside the tiny checkpoint holds them, for every process that loads it.
+
+A pipeline that brings every reference image to an area that its source states has a small one here, too: a preset names
+the function that it computes the sides with.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from scaffold.files.reading import read_text
 FILE = "replaced_sizes.json"
 TITLE = "constants of the source, replaced"
 _CLASSES, _SIZES, _EITHER, _ORIGINAL = "classes", "sizes", "either", "__with_constants__"
+_AREAS = "areas"
+AREA = 64 * 64  # pixels
 
 Sizes = Mapping[str, tuple[Any, Any]]
 
@@ -29,7 +34,14 @@ class OtherSizesError(ValueError):
     """A side builds the denoiser with other sizes than the package does."""
 
 
-def write(folder: Path, classes: Mapping[str, str], sizes: Sizes, *, either: bool = False) -> None:
+def write(
+    folder: Path,
+    classes: Mapping[str, str],
+    sizes: Sizes,
+    *,
+    either: bool = False,
+    areas: Mapping[str, str] | None = None,
+) -> None:
     """Keep them beside a checkpoint.
 
     Args:
@@ -37,8 +49,10 @@ def write(folder: Path, classes: Mapping[str, str], sizes: Sizes, *, either: boo
         classes: name of the denoiser's class by its module, on each side.
         sizes: by the constructor's argument: the source's value and the small one.
         either: a class that is asked for other values, those of a configuration, is left with them.
+        areas: by the pipeline's module, name of the function there whose first argument is an area in pixels.
     """
     content = {_CLASSES: dict(classes), _SIZES: {name: list(values) for name, values in sizes.items()}, _EITHER: either}
+    content |= {_AREAS: dict(areas)} if areas else {}
     (folder / FILE).write_text(json.dumps(content), encoding="utf-8")
 
 
@@ -47,6 +61,8 @@ def replace_in(folder: Path, module: Any) -> None:
     found = _read(folder)
     if module.__name__ in found.get(_CLASSES, {}):
         build_small(getattr(module, found[_CLASSES][module.__name__]), found[_SIZES], either=bool(found.get(_EITHER)))
+    if module.__name__ in found.get(_AREAS, {}):
+        bound_area(module, found[_AREAS][module.__name__])
 
 
 def replace(folder: Path) -> None:
@@ -57,8 +73,9 @@ def replace(folder: Path) -> None:
 
 
 def modules(folder: Path) -> list[str]:
-    """Modules that have such a class."""
-    return list(_read(folder).get(_CLASSES, {}))
+    """Modules that have such a class, or such a function."""
+    found = _read(folder)
+    return [*found.get(_CLASSES, {}), *found.get(_AREAS, {})]
 
 
 def told(folder: Path) -> dict[str, str]:
@@ -69,9 +86,9 @@ def told(folder: Path) -> dict[str, str]:
     try:
         found = _read(folder)
         sizes = {} if found.get(_EITHER) else found.get(_SIZES, {})
-        return (
-            {TITLE: ", ".join(f"{name} {small} for {value}" for name, (value, small) in sizes.items())} if sizes else {}
-        )
+        words = [f"{name} {small} for {value}" for name, (value, small) in sizes.items()]
+        words += [f"{name} at most {AREA} pixels" for name in found.get(_AREAS, {}).values()]
+        return {TITLE: ", ".join(words)} if words else {}
     except (AttributeError, OSError, TypeError, ValueError):
         return {TITLE: f"{FILE} cannot be read"}
 
@@ -105,6 +122,24 @@ def build_small(owner: Any, sizes: Sizes, *, either: bool = False) -> None:
 
     setattr(small, _ORIGINAL, original)
     owner.__init__ = small
+
+
+def bound_area(module: Any, name: str) -> None:
+    """Let a function of a module compute sides of a small area, whatever area it is asked for.
+
+    Raises:
+        LookupError: the module has no such function.
+    """
+    original = getattr(getattr(module, name, None), _ORIGINAL, getattr(module, name, None))
+    if not callable(original):
+        raise LookupError(f"{module.__name__} has no function {name!r}: see [verify] area of scaffold.toml")
+
+    @functools.wraps(original)
+    def small(area: float, *args: Any, **kwargs: Any) -> Any:
+        return original(min(area, AREA), *args, **kwargs)
+
+    setattr(small, _ORIGINAL, original)
+    setattr(module, name, small)
 
 
 def _plain(value: Any) -> Any:
