@@ -136,3 +136,30 @@ def test_a_file_that_a_package_has_spoilt_ends_no_report(tmp_path: Path, text: s
 def test_a_part_whose_size_is_no_argument_is_said(ported: PortedModule, tmp_path: Path) -> None:
     with pytest.raises(NoTinyModelError, match="constants of its source"):
         ported.write(tmp_path, {name: value for name, (value, _) in SMALL.items()}, torch.float32)
+
+
+AREAS = """
+def sides(area, ratio):
+    return round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
+
+
+def prepared():
+    return sides(1024 * 1024, 1.0)
+"""
+
+
+def test_an_area_of_the_source_is_small_once_and_said(engine: Write, tmp_path: Path) -> None:
+    real = engine(AREAS)
+    constants.write(tmp_path, {}, {}, areas={"toy_engine": "sides"})
+    for _ in range(2):  # another process of the same run, or the same one again
+        constants.replace(tmp_path)
+    assert real.prepared() == (64, 64)
+    assert real.sides(32 * 32, 1.0) == (32, 32)
+    assert constants.told(tmp_path) == {constants.TITLE: "sides at most 4096 pixels"}
+
+
+def test_an_area_that_no_function_computes_is_named(engine: Write, tmp_path: Path) -> None:
+    engine(AREAS)
+    constants.write(tmp_path, {}, {}, areas={"toy_engine": "other"})
+    with pytest.raises(LookupError, match=r"has no function 'other': see \[verify\] area"):
+        constants.replace(tmp_path)
