@@ -19,7 +19,7 @@ from scaffold.files.reading import read_text
 from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.engine_side.tiny.asked import noting, taken_by
-from scaffold.verify.rollout.engine_side.tiny.components import Components, hold_places, randomised
+from scaffold.verify.rollout.engine_side.tiny.components import Components, NoTinyModelError, hold_places, randomised
 from scaffold.verify.rollout.engine_side.tiny.denoiser import PortedModule
 from scaffold.verify.rollout.engine_side.tiny.diffusers_denoiser import FOLDER, DiffusersModule, component_classes
 from scaffold.verify.rollout.engine_side.tiny.read_files import refused_part
@@ -235,7 +235,10 @@ def growing(
     components = Components(folder, [source, *facts["tokens"]], given["components"], dtype, given["released"])
     module = DiffusersModule(facts) if facts["loaded"] else PortedModule(package, facts)
     components.classes = component_classes(str(facts["pipeline"])) if facts["loaded"] else {}
-    areas = {pipeline.__module__: facts["area"]} if facts.get("area") else {}
+    area = facts.get("area")
+    if area and not hasattr(importlib.import_module(pipeline.__module__), area):
+        raise NoTinyModelError(f"{pipeline.__module__} has no function {area!r}: see [verify] area of scaffold.toml")
+    areas = {pipeline.__module__: area} if area else {}
     made = Growing(folder, module, components, given["denoiser"], dtype, areas=areas)
     made.write_denoiser()
     if facts["own"]:

@@ -61,8 +61,9 @@ def replace_in(folder: Path, module: Any) -> None:
     found = _read(folder)
     if module.__name__ in found.get(_CLASSES, {}):
         build_small(getattr(module, found[_CLASSES][module.__name__]), found[_SIZES], either=bool(found.get(_EITHER)))
-    if module.__name__ in found.get(_AREAS, {}):
-        bound_area(module, found[_AREAS][module.__name__])
+    name = found.get(_AREAS, {}).get(module.__name__)
+    if name is not None and hasattr(module, name):  # what stands in for the engine has none
+        bound_area(module, name)
 
 
 def replace(folder: Path) -> None:
@@ -125,14 +126,9 @@ def build_small(owner: Any, sizes: Sizes, *, either: bool = False) -> None:
 
 
 def bound_area(module: Any, name: str) -> None:
-    """Let a function of a module compute sides of a small area, whatever area it is asked for.
-
-    Raises:
-        LookupError: the module has no such function.
-    """
-    original = getattr(getattr(module, name, None), _ORIGINAL, getattr(module, name, None))
-    if not callable(original):
-        raise LookupError(f"{module.__name__} has no function {name!r}: see [verify] area of scaffold.toml")
+    """Let a function of a module compute sides of a small area, whatever area it is asked for."""
+    function = getattr(module, name)
+    original = getattr(function, _ORIGINAL, function)
 
     @functools.wraps(original)
     def small(area: float, *args: Any, **kwargs: Any) -> Any:
