@@ -317,7 +317,7 @@ class Components:
         if SECTIONS in inspect.getsource(importlib.import_module(cls.__module__)):
             plain = _sectioned(plain)
         scale = replace(self.scale, layers=self.layers.get(folder, self.scale.layers))
-        values = _tokens({**shrunk(plain, scale), **given}, tokenizer)
+        values = _tokens(_over(shrunk(plain, scale), given), tokenizer)
         model = cls(cls.config_class.from_dict(values))
         return randomised(model)
 
@@ -334,6 +334,13 @@ class Components:
         more = {name: value for name, value in {**released, **given}.items() if name not in parameters}
         made.register_to_config(**more)
         return randomised(made)
+
+
+def _over(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` over values; of a section what is given alone changes."""
+    both = {name: (values.get(name), value) for name, value in given.items()}
+    sections = {n: _over(old, new) for n, (old, new) in both.items() if isinstance(old, dict) and isinstance(new, dict)}
+    return {**values, **given, **sections}
 
 
 def small_autoencoder(values: dict[str, Any], released: Collection[str]) -> dict[str, Any]:
