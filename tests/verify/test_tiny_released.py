@@ -82,6 +82,14 @@ def test_values_of_scaffold_toml_go_first(tmp_path: Path, released: dict[str, An
     assert vae.config.latent_channels == 4
 
 
+def test_a_section_keeps_what_is_not_given(tmp_path: Path, released: dict[str, Any]) -> None:
+    given = {"words": {"text_config": {"out_layers": [0, 1]}}}
+    with made(tmp_path, released, given).answering():
+        model = transformers.Mistral3ForConditionalGeneration.from_pretrained(str(tmp_path), subfolder="words")
+    text = model.config.text_config
+    assert (text.out_layers, text.hidden_size, text.num_hidden_layers) == ([0, 1], 32, 2)
+
+
 def test_what_cannot_be_made_names_the_table(tmp_path: Path, released: dict[str, Any]) -> None:
     released["released"]["vae"]["norm_num_groups"] = 3
     table = r"set values in \[verify\.components\.vae\] of scaffold\.toml$"
