@@ -80,4 +80,6 @@ def test_ids_that_are_no_single_turn_are_refused() -> None:
     with pytest.raises(ValueError, match="Nothing has no tokenizer to read them with"):
         tokenizer_of(type("Nothing", (), {"tokenizer": "a name"})())
     reader = Characters()
-    assert tokenizer_of(SimpleNamespace(processor=SimpleNamespace(tokenizer=reader))) is reader
+    processor = SimpleNamespace(tokenizer=reader)
+    assert tokenizer_of(SimpleNamespace(processor=processor)) is reader
+    assert tokenizer_of(SimpleNamespace(tokenizer=processor)) is reader

@@ -56,7 +56,8 @@ def tokenizer_of(pipeline: Any, path: str = "") -> Any:
         raise ValueError(
             f"the request brings token ids, and {type(pipeline).__name__} has no tokenizer to read them with"
         )
-    return tokenizer
+    # FLUX.2 calls a processor of texts and images so.
+    return tokenizer if hasattr(tokenizer, "encode") else getattr(tokenizer, "tokenizer", tokenizer)
 
 
 def text_of(tokenizer: Any, token_ids: Any) -> str:

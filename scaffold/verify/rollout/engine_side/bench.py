@@ -263,6 +263,8 @@ def _prompt_form(task: Task, pipeline: Any, checkpoint: Any) -> PromptForm:
         else:
             holders = (pipeline, getattr(pipeline, "processor", None))
             tokenizer = next((found for holder in holders if (found := getattr(holder, "tokenizer", None))), None)
+            if not hasattr(tokenizer, "encode"):  # a processor
+                tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
         if tokenizer is None:
             tokenizer = checkpoint.components.tokenizer()
     else:
