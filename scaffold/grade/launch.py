@@ -118,6 +118,8 @@ def media(section: Section, facts: Established) -> None:
     # Inputs computed by another stage are not part of the data set.
     held = ("multi_modal_data",) if inputs else ()  # the table that these stand in
     required = [name for name in demanded or [] if name not in held and not name.endswith(_ENCODED)]
+    if len(inputs) == 1 and not required and not set(held).isdisjoint(demanded or []):
+        required = list(inputs)  # the table is asked for, and nothing else stands in it
     known = _carried(section)
     beside = kind != "action" and any(name not in (*known, *_SENT) for name in required)
     found, asked_at = section.known("detail.media.blocks") if beside else (None, "")
