@@ -81,7 +81,10 @@ def test_an_edit_pipeline_lacks_nothing(scaffold_cli: Callable[..., Any], tmp_pa
     package, _ = written(scaffold_cli, tmp_path, "QwenImageEditPipeline")
     spec = tomli.loads((package / "scaffold.lock.toml").read_text(encoding="utf-8"))
     assert spec["values"]["media"]["lacks"] == []
-    assert spec["values"]["grade"]["value"] == "unproven"
+    assert spec["values"]["grade"]["value"] == "complete"
+    media = tomli.loads((package / "scaffold.lock.toml").read_text(encoding="utf-8"))["values"]["media"]
+    assert (media["required"], media["sends"]) == (["image"], ["image"])
+    assert "text_only" not in (package / "vllm_omni_rollout_adapter.py").read_text(encoding="utf-8")
 
 
 def test_a_loop_that_was_not_found_is_refused_with_its_place(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scaffold.verify.rollout.check import Measurement, control, control_measurement
+from scaffold.verify.rollout.check import LOG_PROB, Measurement, control, control_measurement
 from scaffold.verify.rollout.scenarios.other_weights import with_tapes_of
 
 if TYPE_CHECKING:
@@ -69,9 +69,14 @@ def _of_recorded_calls(bench: EngineUnderTest) -> Iterator[Measurement]:
             if scale is None:
                 yield Measurement(check.id, None, "the pipeline has no guidance scale", skipped=True)
                 continue
-            changed = with_tapes_of(bench, samples, bench.roll_out(bench.guided(other)))
-            found = control_measurement(check, bench.compare(changed, bench.recipe).log_prob)
-            yield replace(found, reason=f"with what a rollout of scale {other:g} made of it, {found.reason}")
+            guided = bench.roll_out(bench.guided(other))
+            changed, what = with_tapes_of(bench, samples, guided), "what a rollout of scale {:g} made of it"
+            effect = bench.compare(changed, bench.recipe).log_prob
+            if effect <= LOG_PROB:  # a denoiser that is told the scale: the calls have it, and not what is made of them
+                changed = [replace(sample, extra=told.extra) for sample, told in zip(samples, guided, strict=True)]
+                effect, what = bench.compare(changed, bench.recipe).log_prob, "the calls of a rollout of scale {:g}"
+            found = control_measurement(check, effect)
+            yield replace(found, reason=f"with {what.format(other)}, {found.reason}")
             continue
         try:
             yield control_measurement(check, bench.compare(samples, bench.guided(other)).log_prob)
