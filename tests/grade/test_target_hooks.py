@@ -136,12 +136,22 @@ RUN = 8
 # Ported model code, the pipeline's own scheduler and its own loop: each is one version's text.
 MODEL_CODE = ("_denoiser.py", "_schedule.py", "_loop.py")
 # What stays equal, by file, with the packages: statements about a model, not code that could be in one place.
+FAMILY = "names of one denoiser of diffusers, which several pipelines call"
 DECLARED = {
     "common.py": {
         ("bagel", "lance"): "values of one rule of guidance, which both pipelines have",
+        ("qwen_image_edit", "qwen_image_edit_plus"): "what diffusers' class of both does without",
     },
     "diffusers_training_adapter.py": {
+        ("hunyuan_video15", "hunyuan_video15_image_to_video"): FAMILY,
         ("hi_dream_o1_image", "sense_nova_u1"): "arguments of each module's forward, which `check` compares with it",
+    },
+    "vllm_omni_rollout_adapter.py": {
+        ("flux2", "flux2_klein"): FAMILY,
+        ("hunyuan_video15", "hunyuan_video15_image_to_video"): FAMILY,
+        ("long_cat_image", "long_cat_image_edit"): FAMILY,
+        ("qwen_image", "qwen_image_edit", "qwen_image_edit_plus"): FAMILY,
+        ("sana_image_to_video", "sana_video"): FAMILY,
     },
     "_model.py": {
         (
