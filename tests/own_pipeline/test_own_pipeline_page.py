@@ -98,7 +98,7 @@ def test_a_second_pipeline_agrees_with_its_rollout_with_nothing_written(
 ) -> None:
     """A clean prediction, clamped levels, a root in their shift, two encoders, guidance renormed in an interval."""
     package = second(folder, scaffold_cli)
-    passed = verified(package, "rollout", scaffold_cli)
+    passed = verified(scaffold_cli, package, "rollout")
     assert {"rollout-sde-log-prob", "rollout-cps-log-prob", "rollout-other-weights", "rollout-formula"} <= passed
     seen = (package / "formula.txt").read_text()
     assert all(line in seen for line in page.SEEN.splitlines())
@@ -108,7 +108,7 @@ def test_a_second_pipeline_agrees_with_its_rollout_with_nothing_written(
 def test_the_second_pipeline_trains_saves_resumes_and_is_exported(
     folder: Path, scaffold_cli: Callable[..., Any]
 ) -> None:
-    passed = verified(second(folder, scaffold_cli), "train", scaffold_cli)
+    passed = verified(scaffold_cli, second(folder, scaffold_cli), "train", "--steps", "3")
     assert {"train-log-prob", "train-log-prob-after", "train-push", "train-validation", "train-export"} <= passed
 
 
@@ -122,9 +122,11 @@ def second(folder: Path, scaffold_cli: Callable[..., Any]) -> Path:
     return package
 
 
-def verified(package: Path, level: str, scaffold_cli: Callable[..., Any]) -> set[str]:
+def verified(scaffold_cli: Callable[..., Any], package: Path, level: str, *more: str) -> set[str]:
     """Names of the checks of a level that pass; none fails."""
-    flags = ("--checkpoint", "ember_checkpoint", "--level", level, "--format", "json")
-    checks = json.loads(scaffold_cli("verify", package, *flags, cwd=package.parents[4]).out)["checks"]
+    flags = ("--checkpoint", "ember_checkpoint", "--level", level, "--format", "json", *more)
+    done = scaffold_cli("verify", package, *flags, cwd=package.parents[4])
+    assert done.out, done.err
+    checks = json.loads(done.out)["checks"]
     assert {check["id"]: check["reason"] for check in checks if check["status"] == "fail"} == {}
     return {check["id"] for check in checks if check["status"] == "pass"}
