@@ -56,7 +56,7 @@ def tokenizer_of(pipeline: Any, path: str = "") -> Any:
         raise ValueError(
             f"the request brings token ids, and {type(pipeline).__name__} has no tokenizer to read them with"
         )
-    # FLUX.2 calls a processor of texts and images so.
+    # A processor of texts and images is kept under that name, too.
     return tokenizer if hasattr(tokenizer, "encode") else getattr(tokenizer, "tokenizer", tokenizer)
 
 
