@@ -39,10 +39,9 @@ def skill(
     """
     from scaffold.files.reading import read_text
     from scaffold.files.resources import PACKAGE_ROOT
-    from scaffold.plan.change import PlannedChange
+    from scaffold.plan.change import FileState, PlannedChange
     from scaffold.plan.output import states
     from scaffold.plan.plan import Plan
-    from scaffold.plan.state import FileState
     from scaffold.target import Checkout
 
     as_json = one_output(format, diff)

@@ -9,9 +9,8 @@ import torch
 from scaffold.verify.contracts.rollout import LogProbs
 from scaffold.verify.formulas import difference, guided, transition, worst_relative
 from scaffold.verify.measured import Measured, NotDrivableError
-from scaffold.verify.subject.driving import drive
-from scaffold.verify.subject.guidance import guidance, step
-from scaffold.verify.subject.prediction import as_velocity, predicts_clean
+from scaffold.verify.subject.guidance import as_velocity, guidance, predicts_clean, step
+from scaffold.verify.subject.rollout import drive
 
 ID = "cfg-settings"
 TITLE = "rollout and training guide with the same values, given or not, in any container"

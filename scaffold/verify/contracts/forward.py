@@ -11,7 +11,7 @@ from scaffold.attributes import with_attribute
 from scaffold.verify.formulas import difference, relative, same
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.discovery import require_own_module
-from scaffold.verify.subject.stated_ids import BEYOND
+from scaffold.verify.subject.source_words import BEYOND
 from scaffold.verify.subject.subject import PROMPTS
 
 # A change that is meant to be seen gives 1e-2 and more; 1e-5 is what rounding could give.

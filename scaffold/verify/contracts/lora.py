@@ -9,8 +9,7 @@ from torch import nn
 
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
-from scaffold.verify.subject.lora import adapted, layers
-from scaffold.verify.subject.noise_floor import limit_for, noise_floor
+from scaffold.verify.subject.lora import adapted, layers, limit_for, noise_floor
 from scaffold.verify.subject.subject import PROMPTS
 
 

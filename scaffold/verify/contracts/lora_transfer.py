@@ -18,9 +18,8 @@ from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.rollout.engine_side.sources import pipelines_above
 from scaffold.verify.subject.checkpoint import checkpoint_writer
-from scaffold.verify.subject.driving import drive
-from scaffold.verify.subject.lora import ALPHA, RANK, adapted, layers
-from scaffold.verify.subject.noise_floor import limit_for, noise_floor
+from scaffold.verify.subject.lora import ALPHA, RANK, adapted, layers, limit_for, noise_floor
+from scaffold.verify.subject.rollout import drive
 
 HOOK = "map_lora_update_to_engine"
 

@@ -17,8 +17,8 @@ from scaffold.files.reading import read_text
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.character_tokenizer import tokenizer_of
-from scaffold.verify.subject.driving import drive, require_inherited_loop
-from scaffold.verify.subject.encoded import IDS, encoded_columns
+from scaffold.verify.subject.columns import IDS, encoded_columns
+from scaffold.verify.subject.rollout import drive, require_inherited_loop
 from scaffold.verify.subject.subject import PROMPTS as SUBJECT_PROMPTS
 
 TEXTS = ("a red sign", 'a "sign" that says: OPEN', "Straße, café, 紅", "one\nline and another")

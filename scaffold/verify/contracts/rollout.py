@@ -13,9 +13,8 @@ from scaffold.attributes import with_attribute
 from scaffold.verify.formulas import difference, log_prob_limit, relative, same, transition
 from scaffold.verify.measured import Attempts, Measured, NotDrivableError
 from scaffold.verify.rollout.engine_side import recorder
-from scaffold.verify.subject.driving import drive
 from scaffold.verify.subject.recorded import MisfitError
-from scaffold.verify.subject.rollout import TRAJECTORY, RolloutDriver
+from scaffold.verify.subject.rollout import TRAJECTORY, RolloutDriver, drive
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity
 
 KINDS = ("sde", "cps", "dance_sde")

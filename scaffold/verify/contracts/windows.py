@@ -14,8 +14,7 @@ from scaffold.attributes import with_attribute, with_entries
 from scaffold.verify.contracts.rollout import recomputed
 from scaffold.verify.formulas import difference, relative
 from scaffold.verify.measured import Attempts, Measured
-from scaffold.verify.subject.driving import drive
-from scaffold.verify.subject.rollout import RolloutDriver
+from scaffold.verify.subject.rollout import RolloutDriver, drive
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity
 
 ALIGNED_STEPS = 6
