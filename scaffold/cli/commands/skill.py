@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scaffold.cli.answer import show_json
-from scaffold.cli.difference import show
+from scaffold.cli.answer import show, show_json
 from scaffold.cli.options import AnswerFormat, Diff, DryRun, Format, one_output
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.terminal.progress import VOICE

@@ -10,8 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from scaffold.files.below import is_relative
-from scaffold.files.reading import read_text
+from scaffold.files.reading import is_relative, read_text
 
 SAFETENSORS = ".safetensors"
 WEIGHTS = (SAFETENSORS, ".bin", ".pt", ".pth")  # all but the first are torch's own format
