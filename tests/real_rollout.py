@@ -26,10 +26,11 @@ OF_OTHERS = {
 OF_COMPOSED = {f"rollout-composed-{name}" for name in ("levels", "formula", "gradient")}
 OF_COMPOSED |= {"rollout-control-composed-formula"}
 # Of packages that a person wrote.
-OF_NFT = {f"rollout-forward-process-{name}" for name in ("velocity", "clean")}
-OF_NFT |= {"rollout-control-forward-process"}  # of packages that are made for DiffusionNFT
+# Of packages that are made for DiffusionNFT, and for DPO.
+OF_NFT = {"rollout-control-forward-process", *(f"rollout-forward-process-{name}" for name in ("velocity", "clean"))}
+OF_DPO = {*OF_NFT, "rollout-forward-process-between"}
 OF_UPSTREAM = {"rollout-upstream-levels", "rollout-upstream-decode"}  # of packages with a loop of their own
-OF_HAND = {*OF_NFT, *OF_UPSTREAM, "rollout-declared", "rollout-negative-prompt", "rollout-window-per-step"}
+OF_HAND = {*OF_DPO, *OF_UPSTREAM, "rollout-declared", "rollout-negative-prompt", "rollout-window-per-step"}
 # With a checkout of verl-omni alone.
 OF_CHECKOUTS = {"rollout-batch-v0", "rollout-row-v1", "rollout-row-mixed"}
 LIMIT = 1e-6
