@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from scaffold.verify.train.trainer_side.hooks import after
+
 WATCHED = 3
 KINDS = (
     ("attention", ("flash", "fmha", "attention", "sdpa")),
@@ -28,6 +30,7 @@ def kind_of(kernel: str) -> str:
     return next((kind for kind, parts in KINDS if any(part in name for part in parts)), "elementwise and others")
 
 
+@after(f"{os.environ.get('OMNI_SCAFFOLD_TRAIN_PACKAGE', '')}.vllm_omni_rollout_adapter")
 def watch(module: Any) -> None:
     """Profile one call of the ``forward`` that each rollout adapter of a module has of its own."""
     for value in list(vars(module).values()):
@@ -72,6 +75,3 @@ def write(seen: Any, seconds: float) -> None:
     }
     place = Path(os.environ["OMNI_SCAFFOLD_TRAIN_EVENTS"], "profile.json")
     place.write_text(json.dumps(found, indent=1), encoding="utf-8")
-
-
-HOOKS = {f"{os.environ.get('OMNI_SCAFFOLD_TRAIN_PACKAGE', '')}.vllm_omni_rollout_adapter": watch}

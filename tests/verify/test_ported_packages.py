@@ -320,9 +320,9 @@ def test_without_the_environment_the_reason_says_how_to_build_it(
 
 
 @pytest.mark.upstream
-def test_a_package_whose_requests_nobody_can_send_is_not_run() -> None:
+def test_a_package_whose_requests_nobody_can_send_is_not_run(tmp_path: Path) -> None:
     grade = {"missing": [], "refuses": "VeRL-Omni carries no sound (server.py:7)"}
-    carried = Package(Path(), Path(), checkout=False, spec={"grade": grade}, upstream=None)
+    carried = Package(tmp_path, tmp_path, checkout=False, spec={"grade": grade}, upstream=None)
     with pytest.raises(NotEstablishedError, match=r"no request reaches a rollout: .*server\.py:7"):
         ported_facts(carried)
 

@@ -70,7 +70,7 @@ DEVICES = {
     ),
 }
 # What a later verl than the one that verl-omni pins lacks or asks for, on any device.
-NEWER_VERL = ("patches.newer_verl", "patches.moved_module", "patches.received_weights")
+NEWER_VERL = "patches.newer_verl"
 # What float32 costs where kernels of the engine and of torch add up in another order; measured on an H100: 2.8e-5.
 CUDA_FLOAT32_LIMIT = 1e-4
 
@@ -126,7 +126,7 @@ def on_device(variant: Variant, device: Device, dtype: str | None = None) -> Var
 
 
 def rooms(device: Device, dtype: str, *, pinned_verl: bool) -> list[str]:
-    """Return the rooms of ``inside`` that a run arms.
+    """Return the rooms of ``trainer_side`` that a run arms.
 
     Args:
         device: where it runs.
@@ -136,4 +136,4 @@ def rooms(device: Device, dtype: str, *, pinned_verl: bool) -> list[str]:
     if device.name == CPU:
         return list(device.rooms)
     more = ["patches.literal_precision"] if dtype == "float32" else []
-    return [*device.rooms, *more, *([] if pinned_verl else NEWER_VERL)]
+    return [*device.rooms, *more, *([] if pinned_verl else [NEWER_VERL])]

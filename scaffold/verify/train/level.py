@@ -62,7 +62,7 @@ class TrainRequest:
         variants: names; the ordinary one where none is given.
         verl_omni: a checkout, or None for the one the package lies in or the variable names.
         beside: another package that is run under the same command.
-        mistake: a module with ``HOOKS`` that the runs have besides, as a test arms one.
+        mistake: a file with ``@after`` that the runs have besides, as a test arms one.
         changes: overrides that come last.
         seed: of the rollouts.
         flat: whether a run of enough steps has a control with a learning rate of 0.

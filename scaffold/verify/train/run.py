@@ -78,7 +78,7 @@ class RunPlan:
         package: dotted name of the package.
         places: folders from which packages outside of the workshop's ``verl_omni`` are imported.
         seed: of the rollouts.
-        mistake: a module with ``HOOKS`` of its own, as a test arms one.
+        mistake: a file with ``@after`` of its own, as a test arms one.
         prompts: different ones in the data.
         device: where it runs.
         changes: overrides that come last.

@@ -20,9 +20,10 @@ from scaffold.terminal.interrupt import line
 from scaffold.verify.package import open_package
 from scaffold.verify.rollout.environment import Environment
 from scaffold.verify.train import level
-from scaffold.verify.train.devices import card, find_device, on_device, rooms
+from scaffold.verify.train.devices import DEVICES, card, find_device, on_device, rooms
 from scaffold.verify.train.run import REWARD, RunPlan, command, train, variables
 from scaffold.verify.train.sources import find_sources
+from scaffold.verify.train.trainer_side.hooks import marked
 from scaffold.verify.train.trainers import SYNC, Trainer
 from scaffold.verify.train.variants import VARIANTS, variants
 from scaffold.verify.train.workshop import build_workshop, smoke_script, workshop_sources
@@ -448,6 +449,11 @@ def test_literal_precisions_follow_in_folders_that_a_pipeline_inherits_from(tmp_
 
 def test_a_later_verl_than_the_pinned_one_is_filled_in_on_a_card_too() -> None:
     rooms_of = [rooms(find_device("cuda"), "bfloat16", pinned_verl=pinned) for pinned in (True, False)]
-    assert set(rooms_of[1]) - set(rooms_of[0]) == {
-        f"patches.{name}" for name in ("newer_verl", "moved_module", "received_weights")
-    }
+    assert set(rooms_of[1]) - set(rooms_of[0]) == {"patches.newer_verl"}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_each_room_that_a_run_arms_has_something_that_acts(device: str, dtype: str) -> None:
+    for room in rooms(find_device(device), dtype, pinned_verl=False):
+        assert marked([room]), room

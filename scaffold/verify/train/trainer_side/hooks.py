@@ -10,10 +10,32 @@ import pkgutil
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any, TypeVar
 
 Hook = Callable[[ModuleType], None]
+Hooks = dict[str, Hook]
+Marked = TypeVar("Marked", bound=Callable[..., Any])
+
+
+def after(*modules: str, places: Mapping[str, Sequence[str]] | None = None) -> Callable[[Marked], Marked]:
+    """Have a function called with each of these modules when that was imported; ``places`` are what it works around."""
+    return lambda function: _marked(function, after=modules, places=places or {})
+
+
+def at_start(function: Marked) -> Marked:
+    """Have a function called when the process starts."""
+    return _marked(function, at_start=True)
+
+
+def of_run(function: Callable[[], Hooks]) -> Callable[[], Hooks]:
+    """Have a function called for hooks, by module, that depend on variables of the run."""
+    return _marked(function, of_run=True)
+
+
+def _marked(function: Marked, **marks: Any) -> Marked:
+    vars(function).update(marks)
+    return function
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -58,7 +80,7 @@ def _covers(name: str, fullname: str) -> bool:
 
 
 def parts(rooms: Sequence[str]) -> list[Any]:
-    """The modules of ``patches`` or of ``observers``, or the one in a file of its own, named by its path."""
+    """The modules of ``patches``, ``observers``, or the one in a file of its own, named by its path."""
     found: list[Any] = []
     for room in rooms:
         if room.endswith(".py"):
@@ -70,16 +92,22 @@ def parts(rooms: Sequence[str]) -> list[Any]:
     return found
 
 
-def install(rooms: Sequence[str]) -> None:
-    """Arm every part of the rooms: ``prepare()`` now, ``HOOKS`` when their modules are imported.
+def marked(rooms: Sequence[str]) -> list[Any]:
+    """The functions of the rooms that say when they act, in the order in which they stand."""
+    found = [value for part in parts(rooms) for value in vars(part).values() if isinstance(value, FunctionType)]
+    return [function for function in found if vars(function).keys() & {"after", "at_start", "of_run"}]
 
-    What ``hooks()`` of a part returns depends on variables of the run. A second call, in a fork that has got others,
-    arms that alone, and for modules that are imported already at once.
+
+def install(rooms: Sequence[str]) -> None:
+    """Arm every function of the rooms: some act now, others when their modules are imported.
+
+    What depends on variables of the run is looked up anew by a second call, in a fork that has got others: it arms that
+    alone, and for modules that are imported already at once.
     """
-    found = parts(rooms)
+    found = marked(rooms)
     of_run: dict[str, list[Hook]] = {}
-    for part in found:
-        for name, hook in getattr(part, "hooks", dict)().items():
+    for function in found:
+        for name, hook in function().items() if hasattr(function, "of_run") else ():
             of_run.setdefault(name, []).append(hook)
     for finder in sys.meta_path:
         if isinstance(finder, _Finder):
@@ -89,7 +117,9 @@ def install(rooms: Sequence[str]) -> None:
             finder.add(of_run)
             return
     armed = _Finder(of_run)
-    for part in found:
-        getattr(part, "prepare", lambda: None)()
-        armed.add({name: [hook] for name, hook in getattr(part, "HOOKS", {}).items()})
+    for function in found:
+        if hasattr(function, "at_start"):
+            function()
+        for name in getattr(function, "after", ()):
+            armed.add({name: [function]})
     sys.meta_path.insert(0, armed)

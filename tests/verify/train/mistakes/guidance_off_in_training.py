@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from scaffold.verify.train.trainer_side.hooks import after
+
 METHOD = "prepare_model_inputs"
 
 
+@after(f"{os.environ.get('OMNI_SCAFFOLD_TRAIN_PACKAGE', '')}.*")
 def patch(module: Any) -> None:
     """Change what the training adapter prepares."""
     for value in list(vars(module).values()):
@@ -21,6 +24,3 @@ def _same(original: Any) -> Any:
         return positive, None if negative is None else positive
 
     return prepare_model_inputs
-
-
-HOOKS = {f"{os.environ.get('OMNI_SCAFFOLD_TRAIN_PACKAGE', '')}.*": patch}

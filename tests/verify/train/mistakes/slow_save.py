@@ -6,7 +6,10 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+from scaffold.verify.train.trainer_side.hooks import after
 
+
+@after("verl.utils.checkpoint.fsdp_checkpoint_manager")
 def patch(module: Any) -> None:
     """Wait before the optimizer's state, in this module alone."""
     torch = module.torch
@@ -17,6 +20,3 @@ def patch(module: Any) -> None:
         torch.save(state, path, *args, **kwargs)
 
     module.torch = SimpleNamespace(**{**vars(torch), "save": save})
-
-
-HOOKS = {"verl.utils.checkpoint.fsdp_checkpoint_manager": patch}

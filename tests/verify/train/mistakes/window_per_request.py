@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from scaffold.verify.train.trainer_side.hooks import after
 
+
+@after("verl_omni.agent_loop.diffusion_agent_loop")
 def patch(module: Any) -> None:
     """Change the step in each request's sampling parameters."""
     loop = module.DiffusionAgentLoopWorker
@@ -16,6 +19,3 @@ def patch(module: Any) -> None:
         return await original(self, changed, **kwargs)
 
     loop._run_agent_loop = run
-
-
-HOOKS = {"verl_omni.agent_loop.diffusion_agent_loop": patch}

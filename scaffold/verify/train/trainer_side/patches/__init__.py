@@ -1,6 +1,7 @@
-"""One module for each thing that a CPU lacks, or a release that verl-omni was not written for.
+"""What a run on a CPU, or of a release that verl-omni was not written for, needs: one small function for each thing.
 
-``PLACES`` names what each works around, as ``file:definition`` or ``file`` alone, with the digest of that code in the
-releases for which it was written, an empty one for a release that has no such code; ``HOOKS`` says after which import
-it acts, ``prepare`` acts at once. Nothing here knows a model.
+``@after`` names the module after whose import it acts, and what it works around, as ``file:definition`` or ``file``
+alone, with the digest of that code in the releases for which it was written, an empty one for a release that has no
+such code; ``@at_start`` acts at once, ``@of_run`` looks at variables of the run first. A module holds what has one
+cause. Nothing here knows a model.
 """

@@ -6,20 +6,19 @@ Which folder of vllm-omni and which package are meant is the run's to say: ``OMN
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
-PLACES: dict[str, tuple[str, ...]] = {}
+from scaffold.verify.train.trainer_side.hooks import Hooks, of_run
 
 
-def patch(module: Any) -> None:
-    """Change the name ``torch`` inside one module."""
+@of_run
+def literal_precision() -> Hooks:
+    """Change the name ``torch`` inside each module of the run's sources."""
+    sources = os.environ.get("OMNI_SCAFFOLD_TRAIN_SOURCES", "").split(",")
+    return {f"{name}.*": _follow_precision for name in sources if name}
+
+
+def _follow_precision(module: Any) -> None:
     from scaffold.verify.rollout.engine_side.precision import follow
 
     follow(module, os.environ.get("OMNI_SCAFFOLD_TRAIN_DTYPE", "float32"))
-
-
-def hooks() -> dict[str, Callable[[Any], None]]:
-    """Change the run's sources."""
-    sources = os.environ.get("OMNI_SCAFFOLD_TRAIN_SOURCES", "").split(",")
-    return {f"{name}.*": patch for name in sources if name}

@@ -10,13 +10,24 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from dataclasses import MISSING, fields
 from types import SimpleNamespace
 from typing import Any
 
-PLACES: dict[str, tuple[str, ...]] = {}
+from scaffold.verify.train.trainer_side.hooks import after, at_start
 
 
+@at_start
+def moved_module() -> None:
+    """verl 0.9 moved ``verl.utils.chat_template``: answer the old name, where nothing else does."""
+    from scaffold.verify.rollout.engine_side.real_library import MOVED
+    from scaffold.verify.rollout.engine_side.sources import MovedModule
+
+    sys.meta_path.extend(MovedModule(old, new) for old, new in MOVED.items())
+
+
+@after("verl_omni.workers.config.diffusion.rollout")
 def fill_in(module: Any) -> None:
     """Fill in, as attributes of the class, what the release's own configuration has and verl-omni's lacks."""
     known: Any = importlib.import_module("verl.workers.config.rollout").RolloutConfig
@@ -25,6 +36,7 @@ def fill_in(module: Any) -> None:
             setattr(module.DiffusionRolloutConfig, field.name, field.default)
 
 
+@after("verl.workers.rollout.vllm_rollout.vllm_async_server")
 def no_quantisation(module: Any) -> None:
     """Give the server's model an empty configuration where it has none; only the server's process sees it."""
     server = module.vLLMHttpServer
@@ -40,6 +52,7 @@ def no_quantisation(module: Any) -> None:
     server._apply_quantization = _apply_quantization
 
 
+@after("verl.experimental.agent_loop.agent_loop")
 def template(module: Any) -> None:
     """Give the agent loop its method back."""
     if hasattr(module.AgentLoopBase, "apply_chat_template"):
@@ -60,6 +73,7 @@ def template(module: Any) -> None:
     module.AgentLoopBase.apply_chat_template = apply_chat_template
 
 
+@after("verl_omni.workers.rollout.vllm_rollout.vllm_omni_async_server")
 def ended_requests(module: Any) -> None:
     """Let the server end its requests whatever else it is told."""
     server = module.vLLMOmniHttpServer
@@ -73,9 +87,26 @@ def ended_requests(module: Any) -> None:
     server.abort_all_requests = abort_all_requests
 
 
-HOOKS = {
-    "verl_omni.workers.rollout.vllm_rollout.vllm_omni_async_server": ended_requests,
-    "verl.experimental.agent_loop.agent_loop": template,
-    "verl_omni.workers.config.diffusion.rollout": fill_in,
-    "verl.workers.rollout.vllm_rollout.vllm_async_server": no_quantisation,
-}
+@after(
+    "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer",
+    places={
+        "verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:BucketedWeightReceiver.receive_weights": (
+            "62877255bd1f",
+            "0854e471e11f",
+        )
+    },
+)
+def received_weights(module: Any) -> None:
+    """verl's receiver takes ``.to(device)`` for a copy; on a CPU it is a view of memory that is unmapped next.
+
+    From 0.9 it also says which bucket is the last, which verl-omni's callback does not take.
+    """
+    original = module.BucketedWeightReceiver.receive_weights
+
+    def receive_weights(self: Any, on_bucket_received: Any) -> Any:
+        def received(weights: Any, *_: Any) -> None:
+            on_bucket_received([(name, value.clone()) for name, value in weights])
+
+        return original(self, received)
+
+    module.BucketedWeightReceiver.receive_weights = receive_weights

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-PLACES = {"verl/plugin/platform/platform_base.py:PlatformBase": ("570d7b27efbb",)}
+from scaffold.verify.train.trainer_side.hooks import after
+
 ZERO = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
 NOTHING = (
     "empty_cache",
@@ -47,6 +48,10 @@ def device_module() -> types.ModuleType:
     return module  # type: ignore[no-any-return]
 
 
+@after(
+    "verl.plugin.platform.platform_manager",
+    places={"verl/plugin/platform/platform_base.py:PlatformBase": ("570d7b27efbb",)},
+)
 def register(manager: Any) -> None:
     """Register the platform ``cpu``."""
     import importlib
@@ -132,6 +137,3 @@ def register(manager: Any) -> None:
     # Whatever else a release declares abstract has no meaning here.
     PlatformCPU.__abstractmethods__ = frozenset()
     manager.PlatformRegistry.register(platform="cpu")(PlatformCPU)
-
-
-HOOKS = {"verl.plugin.platform.platform_manager": register}

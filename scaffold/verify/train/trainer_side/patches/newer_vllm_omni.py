@@ -8,24 +8,32 @@ from __future__ import annotations
 
 from typing import Any
 
-PLACES = {
-    "vllm_omni/diffusion/data.py:validate_omni_diffusion_kwargs": ("", "dac5432aeb61"),
-    "vllm_omni/config/omni_config.py:_validate_global_stage_cli_ownership": ("", "e617da6b3c0d"),
-    "vllm_omni/config/omni_config.py:_stage_cli_overrides": ("b464307efbb3", "b6502881985c"),
-}
+from scaffold.verify.train.trainer_side.hooks import after
+
 _REFUSING = ("validate_omni_diffusion_kwargs", "_validate_global_stage_cli_ownership")
 
 
-def patch(module: Any) -> None:
+@after(
+    "vllm_omni.diffusion.data",
+    places={"vllm_omni/diffusion/data.py:validate_omni_diffusion_kwargs": ("", "dac5432aeb61")},
+)
+def foreign_settings(module: Any) -> None:
     """Refuse nothing; the caller keeps what it knows."""
     for name in _REFUSING:
         if hasattr(module, name):
             setattr(module, name, lambda *_, **__: None)
 
 
-def patch_stages(module: Any) -> None:
+@after(
+    "vllm_omni.config.omni_config",
+    places={
+        "vllm_omni/config/omni_config.py:_validate_global_stage_cli_ownership": ("", "e617da6b3c0d"),
+        "vllm_omni/config/omni_config.py:_stage_cli_overrides": ("b464307efbb3", "b6502881985c"),
+    },
+)
+def foreign_settings_of_stages(module: Any) -> None:
     """Leave out the compilation that verl-omni's ``asdict`` made a table of, with fields that take no value."""
-    patch(module)
+    foreign_settings(module)
     of_stage = module._stage_cli_overrides
 
     def overrides(*arguments: Any, **named: Any) -> dict[str, Any]:
@@ -35,6 +43,3 @@ def patch_stages(module: Any) -> None:
         }
 
     module._stage_cli_overrides = overrides
-
-
-HOOKS = {"vllm_omni.diffusion.data": patch, "vllm_omni.config.omni_config": patch_stages}
