@@ -23,7 +23,7 @@ from scaffold.verify.rollout.facts import NotEstablishedError, ported_facts
 from scaffold.verify.rollout.level import check_ids
 from scaffold.verify.rollout.pins import packaged_versions
 from scaffold.verify.run import verify
-from tests.real_rollout import OF_COMPOSED, OF_DPO, OF_UPSTREAM, assert_recorded
+from tests.real_rollout import OF_COMPOSED, OF_DPO, OF_UPSTREAM, PERHAPS, assert_recorded
 
 require("torch", "peft")
 
@@ -53,6 +53,7 @@ SKIPPED = {
     *OF_COMPOSED,
     *OF_DPO,
     *OF_UPSTREAM,
+    *PERHAPS,
     "cfg-formula",
     "fsdp2-nccl",
     "gradient-paths",
