@@ -140,7 +140,7 @@ def at_level(recorded: Mapping[str, Any], level: float, *, between: bool = False
     few = len(levels) if len(levels) < _ENOUGH or not constants else len(alike)
     if not len(steps) and few < _ENOUGH:
         raise ValueError(
-            f"{few} of {len(levels)} steps compute as at noise level {level:.6f}, and {_ENOUGH} say how that follows it:"
+            f"{few} of {len(levels)} steps compute as at noise level {level:.6f}, and {_ENOUGH} say how that changes:"
             " take more steps (actor_rollout_ref.rollout.pipeline.num_inference_steps)"
         )
     moved = [
