@@ -95,7 +95,7 @@ class PairedForwardProcess(ForwardProcess):
     between = True
 
     @classmethod
-    def build_scheduler(cls, model_config: Any) -> FlowMatchEulerDiscreteScheduler:
+    def build_scheduler(cls, model_config: Any) -> Any:
         """What levels are drawn from, and noise is added by: a thousand of them, shifted where the release says so."""
         path = os.path.join(str(model_config.local_path), "scheduler", "scheduler_config.json")
         stated: dict[str, Any] = {}
@@ -103,7 +103,8 @@ class PairedForwardProcess(ForwardProcess):
             with open(path, encoding="utf-8") as file:
                 stated = json.load(file)
         shift = 1.0 if stated.get("use_dynamic_shifting") else float(stated.get("shift") or 1.0)
-        return FlowMatchEulerDiscreteScheduler(num_train_timesteps=int(SCALE), shift=shift)
+        made: Any = FlowMatchEulerDiscreteScheduler
+        return made(num_train_timesteps=int(SCALE), shift=shift)
 
 
 def at_level(recorded: Mapping[str, Any], level: float, *, between: bool = False) -> dict[str, Any]:
