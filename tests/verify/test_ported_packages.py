@@ -25,7 +25,7 @@ from scaffold.verify.rollout.facts import NotEstablishedError, ported_facts
 from scaffold.verify.rollout.level import check_ids
 from scaffold.verify.rollout.pins import packaged_versions
 from scaffold.verify.run import verify
-from tests.real_rollout import OF_COMPOSED, OF_NFT, OF_UPSTREAM, assert_recorded
+from tests.real_rollout import OF_COMPOSED, OF_DPO, OF_UPSTREAM, PERHAPS, assert_recorded
 
 require("torch", "peft")
 
@@ -62,8 +62,9 @@ RENDERED = [pytest.param(*e, marks=[] if _rendered(*e) else pytest.mark.table) f
 # What such a package has no part in, or no machine without GPUs can run.
 SKIPPED = {
     *OF_COMPOSED,
-    *OF_NFT,
+    *OF_DPO,
     *OF_UPSTREAM,
+    *PERHAPS,
     "cfg-formula",
     "fsdp2-nccl",
     "gradient-paths",

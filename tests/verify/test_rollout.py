@@ -14,7 +14,7 @@ from scaffold.upstream import DEFAULT_VERSION
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.environment import BOOT, Environment, find_environment
 from scaffold.verify.rollout.pins import packaged_versions
-from tests.real_rollout import OF_CHECKOUTS, OF_COMPOSED, OF_HAND, OF_OTHERS, assert_passes, is_found, rolled
+from tests.real_rollout import OF_CHECKOUTS, OF_COMPOSED, OF_HAND, OF_OTHERS, PERHAPS, assert_passes, is_found, rolled
 
 # In one worker: each that runs an engine of this version imports it.
 pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.xdist_group("engine 0.27.0rc1")]
@@ -236,7 +236,7 @@ def test_hand_written_package_fails_only_where_it_is_wrong(version: str) -> None
     # Its training recomputes nothing that was recorded, its rollout records no velocity and makes one image at a time.
     skipped = {name for name, result in results.items() if result.status == "skip"}
     together = {name for name in results if name.startswith("rollout-together-")}
-    assert skipped == {*OF_OTHERS, *OF_HAND, *OF_COMPOSED, "rollout-window-noise", *together}
+    assert skipped == {*OF_OTHERS, *OF_HAND, *OF_COMPOSED, *PERHAPS, "rollout-window-noise", *together}
     assert set(failing(results)) - skipped == {
         *OF_CHECKOUTS,  # it reads a column of the data set, which v1's rows have not
         "rollout-window-alignment",
