@@ -5,6 +5,7 @@ All of them take the same record of a rollout; they differ in the noise of a ste
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -28,6 +29,8 @@ class Algorithm:
         rollout: class of the runtime's module ``algorithms`` that goes before the rollout adapter; None for none.
         training: class of its module ``forward_process`` that goes before the training adapter; None for none.
         v1: whether verl-omni's newer trainer has it.
+        anywhere: whether training predicts at noise levels between those of the rollout.
+        begins: what its trainer logs at the policy that it begins at, and is different later: a metric and its value.
     """
 
     name: str
@@ -38,6 +41,8 @@ class Algorithm:
     rollout: str | None = None
     training: str | None = None
     v1: bool = True
+    anywhere: bool = False
+    begins: tuple[str, float] | None = None
 
     @property
     def scores_steps(self) -> bool:
@@ -110,6 +115,32 @@ _FOUND = (
         "CleanLatents",
         "ForwardProcess",
         v1=False,
+        begins=("actor/old_deviate", 0.0),
+    ),
+    # Noise and its level are those of a pair, so that a pass takes whole ones.
+    Algorithm(
+        "dpo",
+        "DPO",
+        "dpo",
+        "No step is scored: of each prompt the images of highest and lowest reward are a pair, and training predicts"
+        " the velocity at both with the same noise added, better than without its adapter for the first and worse for"
+        " the second. It needs LoRA and verl-omni's older trainer.",
+        {
+            "algorithm.trainer_type": "direct_preference",
+            "algorithm.sample_source": "online",
+            "algorithm.paired_preference": "True",
+            f"{_MODEL}.model_type": "diffusion_dpo_model",
+            f"{_LOSS}.loss_mode": "dpo",
+            f"{_LOSS}.dpo_beta": "100.0",
+            f"{_ROLLOUT}.noise_level": "0.0",
+            "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "2",
+            "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": "2",
+        },
+        "CleanLatents",
+        "PairedForwardProcess",
+        v1=False,
+        anywhere=True,
+        begins=("actor/dpo_loss", math.log(2.0)),
     ),
 )
 ALGORITHMS: Mapping[str, Algorithm] = {found.name: found for found in _FOUND}

@@ -313,7 +313,14 @@ def trained_by(config: Config, algorithm: str, **changes: Any) -> list[str]:
     }
     if algorithm == "diffusion_nft":
         adapters = {"actor_rollout_ref.model.policy_state_adapters": ["default", "old"]}
-        settings |= {"actor_rollout_ref.rollout.algo.noise_level": 0.0, **adapters, **before_start.NFT}
+        settings |= adapters
+    if algorithm in before_start.UNSCORED:
+        _, needed = before_start.UNSCORED[algorithm]
+        settings |= {"actor_rollout_ref.rollout.algo.noise_level": 0.0, **needed}
+    if algorithm == "dpo":
+        passes = ("actor.ppo_micro_batch_size_per_gpu", "rollout.log_prob_micro_batch_size_per_gpu")
+        settings |= {f"actor_rollout_ref.{name}": 2 for name in passes} | {"actor_rollout_ref.rollout.n": 4}
+        settings |= {"actor_rollout_ref.actor.ppo_mini_batch_size": 4}
     for path, value in settings.items():
         *folders, name = path.split(".")
         inner = config
@@ -324,7 +331,7 @@ def trained_by(config: Config, algorithm: str, **changes: Any) -> list[str]:
     return list(before_start.faults(config))
 
 
-@pytest.mark.parametrize("name", ["flow_grpo", "dance_grpo", "flow_dppo", "grpo_guard", "diffusion_nft"])
+@pytest.mark.parametrize("name", ["flow_grpo", "dance_grpo", "flow_dppo", "grpo_guard", "diffusion_nft", "dpo"])
 def test_settings_of_an_algorithm_pass(config: Config, name: str) -> None:
     assert trained_by(config, name) == []
 
@@ -337,11 +344,18 @@ def test_settings_of_an_algorithm_pass(config: Config, name: str) -> None:
         ("dance_grpo", {"sde_type": "sde"}, "DanceGRPO steps by dance_sde"),
         ("flow_grpo", {"noise_level": 0.0}, "no step would be noised"),
         ("diffusion_nft", {"noise_level": 0.7}, "DiffusionNFT samples without noise"),
-        ("diffusion_nft", {"lora_rank": 0}, "an adapter of its own"),
+        ("diffusion_nft", {"lora_rank": 0}, "DiffusionNFT compares an adapter with the policy that it began at"),
         ("diffusion_nft", {"policy_state_adapters": ["default"]}, 'has no "old"'),
         ("diffusion_nft", {"rollout_adapter": "default"}, "rollout_adapter=default: DiffusionNFT asks for old"),
         ("diffusion_nft", {"trainer_type": "policy_gradient"}, "asks for direct_preference"),
         ("diffusion_nft", {"model_type": "diffusion_model"}, "asks for diffusion_nft_model"),
+        ("dpo", {"noise_level": 0.7}, "DPO samples without noise"),
+        ("dpo", {"lora_rank": 0}, "DPO compares an adapter"),
+        ("dpo", {"loss_mode": "flow_grpo"}, "asks for dpo"),
+        ("dpo", {"paired_preference": False}, "DPO asks for True"),
+        ("dpo", {"ppo_mini_batch_size": 1}, "2 processes do not share the 1 pairs of an update equally"),
+        ("dpo", {"ppo_micro_batch_size_per_gpu": 1}, "ppo_micro_batch_size_per_gpu=1 tears pairs apart"),
+        ("dpo", {"log_prob_micro_batch_size_per_gpu": 3}, "log_prob_micro_batch_size_per_gpu=3 tears pairs apart"),
     ],
 )
 def test_settings_that_do_not_fit_the_algorithm(config: Config, name: str, changes: Any, said: str) -> None:

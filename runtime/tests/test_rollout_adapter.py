@@ -395,6 +395,23 @@ def test_an_image_with_transparency_is_laid_over_white_in_a_rollout() -> None:
     assert process(torch.zeros(1)) == [clear, red]
 
 
+def test_a_film_is_asked_for_in_upstream_s_words_and_comes_with_its_channels_behind_the_frames() -> None:
+    asked: list[Any] = []
+
+    def processed(media: torch.Tensor, sampling_params: Any = None) -> Any:
+        asked.append(sampling_params.output_type)
+        return media.numpy()
+
+    file = SimpleNamespace(make=lambda config: processed)
+    results.wrap_post_processor(file, "make")
+    film = torch.rand(1, 5, 4, 6, 3)
+    made = results.enveloped(None, media=film, media_key="video", metadata={}, trajectory={}, columns={})
+    params = SimpleNamespace(output_type="image", seed=3)
+    found = file.make(None)(made.output, sampling_params=params)["payload"]["video"]
+    assert (asked, params.output_type) == ([None], "image")
+    assert torch.equal(found, film.permute(0, 1, 4, 2, 3))
+
+
 @pytest.mark.parametrize(("made", "taken"), [((1, 3, 8, 8), (3, 8, 8)), ((5, 3, 8, 8), (5, 3, 8, 8)), ((3, 8), (3, 8))])
 def test_an_image_that_no_post_processor_takes_comes_without_its_batch_of_one(
     made: tuple[int, ...], taken: tuple[int, ...]

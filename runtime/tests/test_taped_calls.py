@@ -95,12 +95,14 @@ def begun(scheduler: FollowingScheduler, denoiser: Denoiser, **asked: Any) -> No
     )
 
 
-def guided(denoiser: Denoiser, x: torch.Tensor, level: float, scale: float, seed: int) -> torch.Tensor:
+def guided(
+    denoiser: Denoiser, x: torch.Tensor, level: float, scale: float, seed: int, until: float = 0.3
+) -> torch.Tensor:
     """Guidance inside of an interval of levels, by its own text for each branch."""
     positive, negative = texts(seed)
     time = torch.tensor(level)
     conditional = denoiser(x, time, positive)[0]
-    if scale == 1.0 or level < 0.3:
+    if scale == 1.0 or level < until:
         return conditional
     unconditional = denoiser(x, time, negative)[0]
     return unconditional + scale * (conditional - unconditional)

@@ -136,7 +136,9 @@ def _algorithms(spec: IntegrationSpec, given: tuple[str, ...], lora: int | None)
                 hint=f"give {', '.join(other for other, found in ALGORITHMS.items() if found.training is None)}",
             )
         if ALGORITHMS[name].training is not None and not rank:
-            raise ScaffoldError(f"--algorithm {name} keeps the old policy as an adapter: it needs LoRA")
+            raise ScaffoldError(
+                f"--algorithm {name} compares an adapter with the policy that it began at: it needs LoRA"
+            )
     return {"recipe.algorithms": (list(dict.fromkeys(given)), "--algorithm")} if given else {}
 
 

@@ -101,6 +101,15 @@ GREEDY = {
     "digits": "x = int('9' * 5000)\ny = str(10 ** 5000)",
 }
 
+# Each asks for what one that is not named here asks for.
+FURTHER = {
+    *("product", "power of a name", "rounding up", "lists in lists", "appended towers", "percent of a table"),
+    *("percent of a width", "percent of precision", "replace nothing", "added in place", "extend a copy"),
+    *("repeated again", "sum of lists", "largest of a range", "chained arguments", "powers of tensors"),
+    *("empty comprehension", "comprehensions in comprehensions", "loops over little", "branches with two sides"),
+    *("chain of items", "long chain", "patterns"),
+}
+
 
 def in_body(greedy: str, indent: int) -> str:
     """Return the statements indented for a function, without the first indentation."""

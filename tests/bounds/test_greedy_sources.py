@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from greedy import GREEDY, in_body
+from greedy import FURTHER, GREEDY, in_body
 
 from scaffold.check import check_paths, engine
 from scaffold.check.catalogue import find_rule
@@ -72,7 +72,7 @@ def under_limits(action: Callable[[], object]) -> str:
     return found
 
 
-@pytest.fixture(params=GREEDY)
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.table] * (name in FURTHER)) for name in GREEDY])
 def greedy(request: pytest.FixtureRequest) -> str:
     return GREEDY[request.param]
 

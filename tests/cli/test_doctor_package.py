@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from warm_python import WarmPython
 
 from scaffold.files.resources import kit_root, runtime_root
 
@@ -44,8 +46,13 @@ def test_a_package_that_reaches_both_registries(
 
 
 def test_a_package_without_its_rollout_adapter_and_a_script_without_its_key(
-    project: Path, scaffold_cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    project: Path, scaffold_cli: Callable[..., Any], warm_python: WarmPython, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def in_fork(command: list[str], *, seconds: float, cwd: Path) -> Any:
+        assert command[0] == sys.executable
+        return warm_python(command[1:], cwd=cwd, timeout=seconds)
+
+    monkeypatch.setattr("scaffold.doctor.package.child_process.run_text", in_fork)
     start, script = project / "src/bagel_flow_grpo/__init__.py", project / "tests/smoke/run_flowgrpo_bagel.sh"
     kept = start.read_text(), script.read_text()
     start.write_text("from .diffusers_training_adapter import BagelDiffusion\n")

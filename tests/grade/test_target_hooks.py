@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import ast
 import collections
+import json
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,15 @@ def test_every_hook_passes_on_every_complete_package(checkout: Path) -> None:
         if done.returncode:
             said.append(f"{name}: {(done.stdout + done.stderr)[-2000:]}")
     assert not said, "\n".join(said)
+
+
+def test_every_package_is_complete_and_check_says_only_that_it_is_of_another_version(
+    checkout: Path, scaffold_cli: Callable[..., Any]
+) -> None:
+    found = json.loads(scaffold_cli("check", *packages(checkout), "--format", "json").out)["findings"]
+    assert {finding["rule"] for finding in found} <= {"OSC530", "OSC531"}, found
+    for package in packages(checkout):
+        assert 'value = "complete"' in (package / "scaffold.lock.toml").read_text(encoding="utf-8"), package.name
 
 
 def test_no_file_is_let_off_as_a_whole(checkout: Path) -> None:

@@ -86,6 +86,7 @@ def test_a_prompt_in_fields_is_a_structured_one(tmp_path: Path, constant: str, e
         ("CLIPTextModel.from_pretrained(od_config.model)", False),
         ("Qwen3Model.from_pretrained(od_config.model).to('cpu')", True),
         ("AutoModel.from_pretrained(od_config.model)", None),
+        ("loaded(UMT5EncoderModel.from_pretrained, od_config.model)", False),
     ],
 )
 def test_whose_tokenizer_has_no_chat_template(tmp_path: Path, made: str, expected: bool | None) -> None:

@@ -136,7 +136,7 @@ def test_a_link_that_takes_a_folders_place_meanwhile_leads_nowhere(
     assert number > 5
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
+@pytest.mark.parametrize("code", [errno.ENOSPC, pytest.param(errno.EACCES, marks=pytest.mark.table)])
 @pytest.mark.parametrize("name", ["replace", "fsync", "unlink"])
 @pytest.mark.parametrize("command", ["new", "update", "remove"])
 def test_failing_disk_changes_nothing(

@@ -13,7 +13,7 @@ import tomli
 
 from scaffold.algorithms import ALGORITHMS
 
-ORDER = ("mix_grpo", "flow_grpo", "dance_grpo", "flow_dppo", "grpo_guard", "diffusion_nft")
+ORDER = ("mix_grpo", "flow_grpo", "dance_grpo", "flow_dppo", "grpo_guard", "diffusion_nft", "dpo")
 ASKED = [word for name in ORDER for word in ("--algorithm", name)]
 
 
@@ -36,7 +36,7 @@ def test_every_algorithm_has_adapters_on_one_record(tree: Path, scaffold_cli: Ca
     training = registered((package / "diffusers_training_adapter.py").read_text(encoding="utf-8"))
     assert rollout.keys() == training.keys() == {entry.registered for entry in ALGORITHMS.values()}
     assert rollout["flow_grpo"] == rollout["mix_grpo"] != rollout["dance_grpo"] != rollout["diffusion_nft"]
-    assert {name for name, kind in training.items() if kind != training["flow_grpo"]} == {"diffusion_nft"}
+    assert {name for name, kind in training.items() if kind != training["flow_grpo"]} == {"diffusion_nft", "dpo"}
     # Beside the package stands what it reaches of the runtime.
     names = {path.name for path in (tree / "verl_omni/pipelines/flow_grpo_runtime").glob("*.py")}
     assert {"algorithms.py", "forward_process.py"} <= names
@@ -70,8 +70,8 @@ def test_a_script_trains_by_the_algorithm_that_it_is_asked_for(tree: Path, name:
 def test_the_first_is_that_of_the_scripts_and_another_is_refused(tree: Path) -> None:
     script = next(tree.glob("tests/special_e2e/run_*.sh"))
     assert "actor_rollout_ref.model.algorithm=mix_grpo" in chosen(script)
-    with pytest.raises(AssertionError, match="ALGORITHM is dpo, and this package was rendered for mix_grpo, flow"):
-        chosen(script, ALGORITHM="dpo")
+    with pytest.raises(AssertionError, match="ALGORITHM is awm, and this package was rendered for mix_grpo, flow"):
+        chosen(script, ALGORITHM="awm")
 
 
 def test_the_choice_stands_in_what_a_person_edits(tree: Path) -> None:

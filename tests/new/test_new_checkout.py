@@ -274,7 +274,13 @@ def test_patch_made_without_a_checkout_applies_to_one(
         git(clone.pristine, "checkout", "--quiet", ".")
 
 
+# Those of a package named as in the wheel run for each release in test_new_releases.py.
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "clone",
+    [*(pytest.param(release, marks=pytest.mark.table) for release in PINS if release != "main"), "main"],
+    indirect=True,
+)
 def test_rendered_tests_pass_for_another_name(clone: Clone, kit_passes: Callable[..., None], tmp_path: Path) -> None:
     for path in clone.rendered:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

@@ -101,7 +101,9 @@ def test_complete_package(fast: None, reference_spec: IntegrationSpec) -> None:
 
 @pytest.mark.slow
 @pytest.mark.upstream
-@pytest.mark.parametrize(("name", "known", "least"), [(FIRST, None, 40), (SECOND, FIRST, 4)])
+@pytest.mark.parametrize(
+    ("name", "known", "least"), [(FIRST, None, 40), pytest.param(SECOND, FIRST, 4, marks=pytest.mark.table)]
+)
 def test_ported_package(fast: None, name: str, known: str | None, least: int) -> None:
     spec, port = package(name)
     problems, count = attack(dict(spec.sections), port, dict(package(known)[0].sections) if known else ())
@@ -111,7 +113,7 @@ def test_ported_package(fast: None, name: str, known: str | None, least: int) ->
 
 @pytest.mark.slow
 @pytest.mark.upstream
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [pytest.param("hidream_o1_image", marks=pytest.mark.table), "sensenova_u1"])
 def test_what_the_other_blocks_take(fast: None, reference_spec: IntegrationSpec, name: str) -> None:
     spec, port = package(name)
     problems, _ = attack(dict(spec.sections), port, dict(reference_spec.sections))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -12,13 +13,14 @@ from typing import Any
 
 import pytest
 from installed import require
-from own_code import in_one_worker
+from warm_python import WarmPython
 
 from scaffold.files.resources import kit_root
 
 require("torch", "peft")
 
-pytestmark = [pytest.mark.upstream, pytest.mark.slow, in_one_worker]
+pytestmark = [pytest.mark.upstream, pytest.mark.slow]
+REPOSITORY = Path(__file__).resolve().parents[2]
 # Builds a release with parts that training leaves out, and a step of the trainer's with or without LoRA.
 MAKE = """
 import json, os, sys, warnings
@@ -72,35 +74,66 @@ def commands(readme: str) -> list[list[str]]:
     return [shlex.split(line) for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
 
-@pytest.fixture(params=["lora", "full"])
-def trained(
-    request: pytest.FixtureRequest, rendered: Callable[..., Path], scaffold_child: Any, tmp_path: Path
-) -> tuple[Path, Path, list[list[str]], str]:
-    """A tree with a package and its commands, and a home with a release; a training has ended in the tree."""
+@pytest.fixture(scope="module", params=["lora", "full"])
+def made(
+    request: pytest.FixtureRequest,
+    rendered: Callable[..., Path],
+    warm_python: WarmPython,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, list[list[str]], str]:
+    """A folder with the tree of a package, in which a training has ended, and a home with a release; its commands."""
     options = () if request.param == "lora" else ("--lora-rank", "0")
-    made = rendered("bagel", "--pipeline", "BagelPipeline", "--vllm-omni", "0.27.0rc1", *options)
-    tree = Path(shutil.copytree(made, tmp_path / "tree", symlinks=True))
+    folder = tmp_path_factory.mktemp("made")
+    package = rendered("bagel", "--pipeline", "BagelPipeline", "--vllm-omni", "0.27.0rc1", *options)
+    tree = Path(shutil.copytree(package, folder / "tree", symlinks=True))
     lines = commands((tree / "examples/flowgrpo_trainer/bagel/README.md").read_text())
     source, base = (lines[0][lines[0].index(flag) + 1] for flag in ("--from", "--base"))
-    home = tmp_path / "home"
-    place = home / base.removeprefix("~/")
+    place = folder / "home" / base.removeprefix("~/")
     place.parent.mkdir(parents=True)
     code = MAKE.replace("KIT", repr(str(kit_root())))
-    scaffold_child(str(tree), str(place), str(tree / source), request.param, code=code).success()
-    return tree, place, lines, request.param
+    ran(warm_python, code, tree, place, tree / source, request.param)
+    return folder, lines, request.param
 
 
-def test_each_command_of_the_page_does_what_it_says(trained: Any, scaffold_child: Any) -> None:
+def ran(warm_python: WarmPython, code: str, *arguments: object) -> None:
+    done = warm_python(["-c", code, *arguments], env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def trained(made: Any, tmp_path: Path) -> tuple[Path, Path, list[list[str]], str]:
+    """The same, to change: tree, release, commands and kind."""
+    folder, lines, kind = made
+    shutil.copytree(folder, tmp_path, symlinks=True, dirs_exist_ok=True)
+    base = lines[0][lines[0].index("--base") + 1]
+    return tmp_path / "tree", tmp_path / "home" / base.removeprefix("~/"), lines, kind
+
+
+@pytest.fixture
+def warm_export(warm_python: WarmPython, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let exports run in forks that have torch."""
+
+    def run(command: list[str], *, seconds: float | None, variables: dict[str, str]) -> Any:
+        return warm_python(command[1:], env=variables, timeout=seconds or 300.0)
+
+    monkeypatch.setattr("scaffold.verify.export.run_contained", run)
+
+
+def test_each_command_of_the_page_does_what_it_says(
+    trained: Any, warm_export: None, scaffold_cli: Any, scaffold_child: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An adapter is exported by a process of its own, as people start it; the others are forks."""
     from safetensors.torch import load_file
 
     tree, release, lines, kind = trained
-    home = release.parents[len(release.relative_to(tree.parent / "home").parts) - 1]
+    home = tree.parent / "home"
+    monkeypatch.setenv("HOME", str(home))
     assert len(lines) == (2 if kind == "lora" else 1)
     for line in lines:
         assert line[0] == "omni-scaffold"
         given = [str(home / word[2:]) if word.startswith("~/") else word for word in line[1:]]
-        said = scaffold_child(*given, cwd=tree, HOME=str(home)).success()
-        assert "2 moved" in said
+        run = scaffold_child if "--adapter" in given else scaffold_cli
+        assert "2 moved" in run(*given, cwd=tree).success()
         out = Path(given[given.index("--out") + 1])
         if "--adapter" in given:
             assert json.loads((out / "adapter_config.json").read_text())["r"] == 2
@@ -112,19 +145,19 @@ def test_each_command_of_the_page_does_what_it_says(trained: Any, scaffold_child
         assert moved == {f"language_model.model.layers.{n}.self_attn.q_proj_moe_gen.weight" for n in (0, 1)}
         for name in ("config.json", "ae.safetensors"):
             assert (out / name).read_bytes() == (release / name).read_bytes()
-        again = scaffold_child(*given, cwd=tree, HOME=str(home)).refusal()
+        again = scaffold_cli(*given, cwd=tree).refusal()
         assert "is there already: name a new folder" in again
 
 
-def test_what_was_not_trained_is_an_error_and_leaves_nothing(trained: Any, scaffold_child: Any) -> None:
+def test_what_was_not_trained_is_an_error_and_leaves_nothing(
+    trained: Any, warm_export: None, warm_python: WarmPython, scaffold_cli: Any
+) -> None:
     tree, release, lines, _ = trained
     given = [word for word in lines[0][1:] if not word.startswith("~/")]
     options = [word for word in given if word not in ("--base", "--out")]
-    shard = next(tree.rglob("model_world_size_1_rank_0.pt"))
-    code = UNDO
-    scaffold_child(str(shard), code=code).success()
-    said = scaffold_child(*options, "--base", release, "--out", tree / "new", cwd=tree).refusal()
+    ran(warm_python, UNDO, next(tree.rglob("model_world_size_1_rank_0.pt")))
+    said = scaffold_cli(*options, "--base", release, "--out", tree / "new", cwd=tree).refusal()
     assert re.search(r"bagel_flow_grpo: none of \d+ tensors differs from the release", said), said
     assert not (tree / "new").exists()
-    said = scaffold_child(*options, "--base", tree / "nowhere", "--out", tree / "new", cwd=tree).refusal()
+    said = scaffold_cli(*options, "--base", tree / "nowhere", "--out", tree / "new", cwd=tree).refusal()
     assert f"there is no release {tree / 'nowhere'}" in said

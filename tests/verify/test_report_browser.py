@@ -74,8 +74,15 @@ def visible(browser: Browser) -> list[str]:
     return ids
 
 
-@pytest.mark.parametrize("width", [1280, PHONE])
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        (1280, False),
+        (PHONE, True),
+        pytest.param(1280, True, marks=pytest.mark.table),
+        pytest.param(PHONE, False, marks=pytest.mark.table),
+    ],
+)
 @pytest.mark.parametrize("name", REPORTS)
 def test_opens_clean(browser: Browser, pages: dict[str, Path], name: str, dark: bool, width: int) -> None:
     browser.open(pages[name], width=width, dark=dark)

@@ -14,9 +14,10 @@ from scaffold.upstream import DEFAULT_VERSION
 from scaffold.verify.result import CheckResult
 from scaffold.verify.rollout.environment import BOOT, Environment, find_environment
 from scaffold.verify.rollout.pins import packaged_versions
-from tests.real_rollout import OF_CHECKOUTS, OF_COMPOSED, OF_HAND, OF_OTHERS, assert_passes, is_found, rolled
+from tests.real_rollout import OF_CHECKOUTS, OF_COMPOSED, OF_HAND, OF_OTHERS, PERHAPS, assert_passes, is_found, rolled
 
-pytestmark = [pytest.mark.rollout, pytest.mark.slow]
+# In one worker: each that runs an engine of this version imports it.
+pytestmark = [pytest.mark.rollout, pytest.mark.slow, pytest.mark.xdist_group("engine 0.27.0rc1")]
 VERSION = "0.27.0rc1"
 
 
@@ -200,7 +201,18 @@ def broken(self_contained: Path, tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-@pytest.mark.parametrize("name", COPIES)
+# What they fail, other copies fail too.
+FURTHER = {"guidance written twice and drifted", "latents handed to training in bfloat16"}
+
+
+def test_further_copies_fail_nothing_of_their_own() -> None:
+    shown = {check for name, (_, fails, _) in COPIES.items() if name not in FURTHER for check in fails}
+    assert shown >= {check for name in FURTHER for check in COPIES[name][1]}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.rollout_table] * (name in FURTHER)) for name in COPIES]
+)
 def test_broken_copies_fail_where_they_should(name: str, broken: Callable[..., Path]) -> None:
     environment(VERSION)
     edits, fails, passes = COPIES[name]
@@ -224,7 +236,7 @@ def test_hand_written_package_fails_only_where_it_is_wrong(version: str) -> None
     # Its training recomputes nothing that was recorded, its rollout records no velocity and makes one image at a time.
     skipped = {name for name, result in results.items() if result.status == "skip"}
     together = {name for name in results if name.startswith("rollout-together-")}
-    assert skipped == {*OF_OTHERS, *OF_HAND, *OF_COMPOSED, "rollout-window-noise", *together}
+    assert skipped == {*OF_OTHERS, *OF_HAND, *OF_COMPOSED, *PERHAPS, "rollout-window-noise", *together}
     assert set(failing(results)) - skipped == {
         *OF_CHECKOUTS,  # it reads a column of the data set, which v1's rows have not
         "rollout-window-alignment",

@@ -15,6 +15,7 @@ from tests.real_rollout import OF_CHECKOUTS, is_found, rolled
 pytestmark = [
     pytest.mark.rollout,
     pytest.mark.slow,
+    pytest.mark.xdist_group("engine 0.27.0rc1"),
     pytest.mark.skipif(not os.environ.get(LIBRARY), reason=f"{LIBRARY} names no checkout of verl-omni"),
 ]
 VERSION = "0.27.0rc1"

@@ -30,12 +30,12 @@ class SharedStart(_Adapter):
 
 
 class CleanLatents(_Adapter):
-    """DiffusionNFT: samples without noise, and returns the clean latents and the calls of every step."""
+    """DiffusionNFT and DPO: samples without noise, and returns the clean latents and the calls of every step."""
 
     def _steps(self, params: Any, extra_args: dict[str, Any], prompt: Any) -> dict[str, Any]:
         asked = super()._steps(params, extra_args, prompt)
         if asked["noise_level"] > 0.0:
-            raise ValueError("DiffusionNFT samples without noise: set actor_rollout_ref.rollout.algo.noise_level=0.0")
+            raise ValueError("this algorithm samples without noise: set actor_rollout_ref.rollout.algo.noise_level=0.0")
         # Validation asks for no log-probs: nothing of it is recorded.
         asked["plain"], asked["record_log_probs"] = asked["record_log_probs"], False
         return asked

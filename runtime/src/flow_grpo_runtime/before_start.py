@@ -185,13 +185,18 @@ def batch_faults(config: Any) -> Iterator[str]:
     mini = look_up(config, f"{ACTOR}.ppo_mini_batch_size")
     if not all(isinstance(size, int) for size in (prompts, group, mini, processes)):
         return
+    paired = bool(look_up(config, "algorithm.paired_preference"))
+    if paired:
+        yield from pair_faults(config)
+        group = 2
     if prompts % mini:
         yield f"data.train_batch_size={prompts} is not a multiple of {ACTOR}.ppo_mini_batch_size={mini}"
     parallel = look_up(config, f"{ROLLOUT}.tensor_model_parallel_size")
     if parallel is not None and processes % parallel:
         yield f"{ROLLOUT}.tensor_model_parallel_size={parallel} does not divide the {processes} processes"
-    if mini * group % processes:
-        yield f"{processes} processes do not share the {mini * group} images of an update equally"
+    shared, what = (mini, "pairs") if paired else (mini * group, "images")
+    if shared % processes:
+        yield f"{processes} processes do not share the {shared} {what} of an update equally"
         return
     micro = look_up(config, f"{ACTOR}.ppo_micro_batch_size_per_gpu")
     if isinstance(micro, int) and micro and (mini * group // processes) % micro:
@@ -201,11 +206,33 @@ def batch_faults(config: Any) -> Iterator[str]:
         )
 
 
-# What DiffusionNFT rests on: an old policy that is an adapter of its own, and samples without noise.
-NFT = {
-    "actor_rollout_ref.model.model_type": "diffusion_nft_model",
-    "actor_rollout_ref.rollout.rollout_adapter": "old",
-    "algorithm.trainer_type": "direct_preference",
+def pair_faults(config: Any) -> Iterator[str]:
+    """Passes that would tear a pair of images apart."""
+    for name in (f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu"):
+        size = look_up(config, name)
+        if isinstance(size, int) and size % 2:
+            yield f"{name}={size} tears pairs apart: give an even number"
+
+
+# What algorithms rest on that score no step.
+UNSCORED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "diffusion_nft": (
+        "DiffusionNFT",
+        {
+            "actor_rollout_ref.model.model_type": "diffusion_nft_model",
+            "actor_rollout_ref.rollout.rollout_adapter": "old",
+            "algorithm.trainer_type": "direct_preference",
+        },
+    ),
+    "dpo": (
+        "DPO",
+        {
+            "actor_rollout_ref.model.model_type": "diffusion_dpo_model",
+            "actor_rollout_ref.actor.diffusion_loss.loss_mode": "dpo",
+            "algorithm.trainer_type": "direct_preference",
+            "algorithm.paired_preference": True,
+        },
+    ),
 }
 
 
@@ -219,19 +246,22 @@ def algorithm_faults(config: Any) -> Iterator[str]:
         yield f"rollout.algo.sde_type={kind}: the loss {loss} takes the deviation of a step as sde alone has it"
     if algorithm == "dance_grpo" and kind not in (None, "dance_sde"):
         yield f"rollout.algo.sde_type={kind}: DanceGRPO steps by dance_sde"
-    if algorithm != "diffusion_nft":
+    if algorithm not in UNSCORED:
         if noise is not None and not noise:
             yield f"rollout.algo.noise_level={noise}: no step would be noised, and none has a log-prob to train on"
         return
+    title, settings = UNSCORED[algorithm]
     if noise:
-        yield f"rollout.algo.noise_level={noise}: DiffusionNFT samples without noise"
+        yield f"rollout.algo.noise_level={noise}: {title} samples without noise"
     if not look_up(config, "actor_rollout_ref.model.lora_rank"):
-        yield "actor_rollout_ref.model.lora_rank=0: the old policy of DiffusionNFT is an adapter of its own"
-    if "old" not in (look_up(config, "actor_rollout_ref.model.policy_state_adapters") or ()):
-        yield 'actor_rollout_ref.model.policy_state_adapters has no "old", by which DiffusionNFT samples'
-    for name, wanted in NFT.items():
+        yield f"actor_rollout_ref.model.lora_rank=0: {title} compares an adapter with the policy that it began at"
+    if algorithm == "diffusion_nft" and "old" not in (
+        look_up(config, "actor_rollout_ref.model.policy_state_adapters") or ()
+    ):
+        yield f'actor_rollout_ref.model.policy_state_adapters has no "old", by which {title} samples'
+    for name, wanted in settings.items():
         if look_up(config, name) != wanted:
-            yield f"{name}={look_up(config, name)}: DiffusionNFT asks for {wanted}"
+            yield f"{name}={look_up(config, name)}: {title} asks for {wanted}"
 
 
 def data_faults(config: Any) -> Iterator[str]:

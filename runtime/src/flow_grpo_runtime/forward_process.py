@@ -1,16 +1,20 @@
-"""DiffusionNFT: predictions at clean latents that noise is added to, in place of the steps of a rollout.
+"""DiffusionNFT and DPO: predictions at clean latents that noise is added to, in place of the steps of a rollout.
 
-The rollout records the calls of its denoiser at its own noise levels. Training draws noise of its own, at a level that
-lies at most a thousandth below one of these, and there makes the calls again: of what they are given, the latents are
-training's, what follows the noise level is moved to training's, and the rest is as it was recorded.
+The rollout records the calls of its denoiser at its own noise levels. Training draws noise of its own, and there makes
+the calls again: of what they are given, the latents are training's, what follows the noise level is moved to
+training's, and the rest is as it was recorded. Levels of DiffusionNFT lie at most a thousandth below one of the
+rollout's, those of DPO anywhere between.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from diffusers import FlowMatchEulerDiscreteScheduler
 
 from .model import Common
 from .replay import DenoiserCalls, read_calls
@@ -20,10 +24,17 @@ from .values import DICT, EACH, LIST, SAME, TUPLE
 SCALE = 1000.0  # what VeRL-Omni calls a noise level of 1
 _NEAR = {torch.float32: 1e-5, torch.float64: 1e-5}  # relative; half precision rounds to its own
 _NEAR_HALF = 2e-2
+_ENOUGH = 3  # steps that say whether a value lies on a line over their levels
 
 
 class ForwardProcess(RecordedTraining):
-    """Goes before a training adapter: its module predicts the velocity, noise minus clean latents, at noisy latents."""
+    """Goes before a training adapter: its module predicts the velocity, noise minus clean latents, at noisy latents.
+
+    Attributes:
+        between: whether levels may lie anywhere between those of the rollout.
+    """
+
+    between: ClassVar[bool] = False
 
     @classmethod
     def prepare_model_inputs(
@@ -60,7 +71,8 @@ class ForwardProcess(RecordedTraining):
         common: Common = cls.common
         cls.adopt(module)
         recorded = [
-            at_level(call, float(time) / SCALE) for call, time in zip(read_calls(micro_batch), timesteps, strict=True)
+            at_level(call, float(time) / SCALE, between=cls.between)
+            for call, time in zip(read_calls(micro_batch), timesteps, strict=True)
         ]
         return {"calls": DenoiserCalls(common.CALLS, recorded, latents.float(), 0)}, None
 
@@ -77,12 +89,31 @@ class ForwardProcess(RecordedTraining):
         return calls.velocity(module(calls=calls)[0].float())
 
 
-def at_level(recorded: Mapping[str, Any], level: float) -> dict[str, Any]:
+class PairedForwardProcess(ForwardProcess):
+    """The same where VeRL-Omni draws noise and its level for each pair, as DPO does."""
+
+    between = True
+
+    @classmethod
+    def build_scheduler(cls, model_config: Any) -> Any:
+        """What levels are drawn from, and noise is added by: a thousand of them, shifted where the release says so."""
+        path = os.path.join(str(model_config.local_path), "scheduler", "scheduler_config.json")
+        stated: dict[str, Any] = {}
+        if os.path.isfile(path):
+            with open(path, encoding="utf-8") as file:
+                stated = json.load(file)
+        shift = 1.0 if stated.get("use_dynamic_shifting") else float(stated.get("shift") or 1.0)
+        made: Any = FlowMatchEulerDiscreteScheduler
+        return made(num_train_timesteps=int(SCALE), shift=shift)
+
+
+def at_level(recorded: Mapping[str, Any], level: float, *, between: bool = False) -> dict[str, Any]:
     """The record of one step, at a noise level that lies at most a thousandth below that of a recorded one.
 
     Args:
         recorded: of one sample, see :func:`replay.read_calls`; every step of its rollout is in it.
         level: of the latents that the calls are made with.
+        between: whether it may be another one than a step's, too; it is then that of the step which passes it.
 
     Raises:
         ValueError: there is no such step, or it cannot be had at another level.
@@ -92,17 +123,27 @@ def at_level(recorded: Mapping[str, Any], level: float) -> dict[str, Any]:
         raise ValueError(f"{len(recorded['tapes'])} of {len(levels)} steps were recorded: all are needed")
     apart = levels - level
     steps = ((apart > -1e-6) & (apart < 1 / SCALE)).nonzero().flatten()
-    if not len(steps):
+    if len(steps):
+        step = int(steps[-1])
+    elif between:
+        # A step goes on as it began to the level of the next: beyond both ends the outermost ones do.
+        step = max(int((levels >= level).sum()) - 1, 0)
+    else:
         raise ValueError(
             f"noise level {level:.6f} is none of the rollout's: {[round(float(one), 6) for one in levels]}"
         )
-    step = int(steps[-1])
     if recorded["free"][step] is not None:
-        raise ValueError("a part of the latents is given: noise may not be added to it, as DiffusionNFT does")
+        raise ValueError("a part of the latents is given: no noise may be added to it")
     number, constants = recorded["tapes"][step]
     alike = [own for at, (other, own) in enumerate(recorded["tapes"]) if other == number]
     theirs = torch.stack([levels[at] for at, (other, _) in enumerate(recorded["tapes"]) if other == number])
     place = [at for at, (other, _) in enumerate(recorded["tapes"]) if other == number].index(step)
+    few = len(levels) if len(levels) < _ENOUGH or not constants else len(alike)
+    if not len(steps) and few < _ENOUGH:
+        raise ValueError(
+            f"{few} of {len(levels)} steps compute as at noise level {level:.6f}, and {_ENOUGH} say how that changes:"
+            " take more steps (actor_rollout_ref.rollout.pipeline.num_inference_steps)"
+        )
     moved = [
         _number(f"what its update computes with, number {at + 1},", [own[at] for own in alike], theirs, place, level)
         for at in range(len(constants))

@@ -23,7 +23,7 @@ from .lora_updates import LoraFold, add_spare_linear, base_place, placeholder_ad
 from .passes import Passes
 from .prompts import ensure_prompt_text
 from .records import as_column
-from .results import failed
+from .results import PIXELS, failed
 from .stepped import SteppedPlan, SteppedRollout
 
 
@@ -217,8 +217,8 @@ class RecordedRollout(SteppedRollout):
         self.prepare_rollout(req)
         plan, params = self.rollout_plan, req.sampling_params
         extra_args = self._extra_args(params)
-        if getattr(params, "output_type", None) == "image":
-            params.output_type = None  # pixels, in VeRL-Omni's words: upstream has its own for them
+        if getattr(params, "output_type", None) == PIXELS:
+            params.output_type = None  # upstream has its own words for them
         if plan.steps_in_extra_args:
             extra_args["num_inference_steps"] = int(params.num_inference_steps)
         self._watch()

@@ -123,9 +123,10 @@ def _holds_text(target: ast.expr) -> bool:
 
 
 def _classes(value: ast.expr) -> list[str]:
-    """Names of classes that are made or loaded in an expression."""
-    calls = [node.func for node in walk_tree(value) if isinstance(node, ast.Call)]
-    bases = [func.value if isinstance(func, ast.Attribute) else func for func in calls]
+    """Names of classes that are made or loaded in an expression, perhaps by a function that takes their loader."""
+    nodes = list(walk_tree(value))
+    bases = [node.func for node in nodes if isinstance(node, ast.Call)]
+    bases += [node.value for node in nodes if isinstance(node, ast.Attribute)]
     return [base.id for base in bases if isinstance(base, ast.Name) and base.id[:1].isupper()]
 
 

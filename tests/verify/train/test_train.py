@@ -143,7 +143,7 @@ def test_every_algorithm_trains(every_algorithm: Path, name: str) -> None:
     found = train(every_algorithm, request(variants=(name,)))
     assert failed(found) == set()
     passed = {check for check, result in found.items() if result.status == "pass"}
-    wanted = ("end", "push", "gradient", *(("log-prob", "ratio") if ALGORITHMS[name].scores_steps else ("old-policy",)))
+    wanted = ("end", "push", "gradient", *(("log-prob", "ratio") if ALGORITHMS[name].scores_steps else ("beginning",)))
     assert passed >= {f"train-{name}-{check}" for check in wanted}
 
 

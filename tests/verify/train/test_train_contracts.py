@@ -30,7 +30,7 @@ def step(number: int, gain: float = 0.002, **metrics: float) -> Step:
         "actor/pg_clipfrac": 0.0,
         "actor/masked_fraction": 0.0,
         "actor/old_deviate": 1e-6 * (number - 1),
-        "actor/policy_loss": 1.0,
+        "actor/dpo_loss": math.log(2.0) - 1e-3 * (number - 1),
         "timing_s/step": 15.0,
     }
     groups = tuple(reward + offset for offset in (-0.001, 0.0, 0.0005, 0.0005))
@@ -79,12 +79,15 @@ def test_images_of_a_prompt_that_begin_apart_are_seen_where_they_may_not() -> No
     assert statuses(closest(training, (0.0, 0.0)))["train-dance_grpo-noise"] == "fail"
 
 
-def test_a_policy_that_is_none_of_the_rollouts_is_seen() -> None:
-    training = right(variants()["diffusion_nft"])
-    assert "train-diffusion_nft-log-prob" not in statuses(training)
-    assert statuses(changed(training, 0, **{"actor/old_deviate": 1e-3}))["train-diffusion_nft-old-policy"] == "fail"
-    still = replace(training, run=record(**{"actor/old_deviate": 0.0}))
-    assert statuses(still)["train-diffusion_nft-old-policy"] == "fail"
+@pytest.mark.parametrize(
+    ("name", "metric", "alike"), [("diffusion_nft", "actor/old_deviate", 0.0), ("dpo", "actor/dpo_loss", math.log(2.0))]
+)
+def test_a_policy_that_is_not_the_one_compared_with_is_seen(name: str, metric: str, alike: float) -> None:
+    training = right(variants()[name])
+    assert f"train-{name}-log-prob" not in statuses(training)
+    assert statuses(changed(training, 0, **{metric: alike + 1e-3}))[f"train-{name}-beginning"] == "fail"
+    still = replace(training, run=record(**{metric: alike}))
+    assert statuses(still)[f"train-{name}-beginning"] == "fail"
 
 
 def changed(training: Training, number: int, **metrics: float) -> Training:

@@ -16,7 +16,7 @@ PROPOSALS = Path(__file__).parents[3] / "docs/proposals"
 TESTS = "tests/workers/rollout/rollout_vllm/test_vllm_omni_output_on_cpu.py"
 
 
-@pytest.mark.train
+@pytest.mark.train_table
 def test_sound_without_images_is_taken(tmp_path: Path) -> None:
     checkout = tmp_path / "verl-omni"
     subprocess.run(["git", "clone", "--quiet", "--shared", VERL_OMNI, checkout], check=True)

@@ -15,15 +15,19 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 logger = logging.getLogger(__name__)
+
+PIXELS = "image"  # VeRL-Omni's word for an output that is decoded
 
 
 def enveloped(output: Any, *, columns: Mapping[str, Any], trajectory: Mapping[str, Any], **media: Any) -> Any:
@@ -71,7 +75,8 @@ def failed(error: Exception) -> Any:
 def wrap_post_processor(file: Any, name: str) -> None:
     """Make the pipeline's post-processor accept a rollout: upstream's accepts media alone.
 
-    An image with transparency is laid over white in a rollout: trainer and rewards write and score three channels.
+    An image with transparency is laid over white in a rollout: trainer and rewards write and score three channels, of a
+    film behind its frames. VeRL-Omni asks for pixels as an "image", a word that no post-processor of films has.
 
     Args:
         file: module of the pipeline, where the engine looks it up.
@@ -87,19 +92,27 @@ def wrap_post_processor(file: Any, name: str) -> None:
 
         @functools.wraps(wrapped)
         def processed(data: Any, **kwargs: Any) -> Any:
+            if getattr(kwargs.get("sampling_params"), "output_type", None) == PIXELS:
+                kwargs["sampling_params"] = copy.copy(kwargs["sampling_params"])
+                kwargs["sampling_params"].output_type = None
             result = wrapped(data, **kwargs)
             if not isinstance(result, dict) or not isinstance(result.get("payload"), dict):
                 return result
-            return {**result, "payload": {key: _over_white(media) for key, media in result["payload"].items()}}
+            return {**result, "payload": {key: _as_trained_on(media) for key, media in result["payload"].items()}}
 
         return processed
 
     setattr(file, name, rollout_post_processor)
 
 
-def _over_white(media: Any) -> Any:
+def _as_trained_on(media: Any) -> Any:
+    """Images over white, and films ``(…, T, C, H, W)``."""
     if isinstance(media, list):
-        return [_over_white(image) for image in media]
+        return [_as_trained_on(image) for image in media]
+    if isinstance(media, dict):
+        return {key: _as_trained_on(part) for key, part in media.items()}
+    if isinstance(media, np.ndarray) and media.ndim >= 4 and media.shape[-1] == 3:
+        return torch.from_numpy(media).movedim(-1, -3)
     if getattr(media, "mode", None) != "RGBA":
         return media
     from PIL import Image

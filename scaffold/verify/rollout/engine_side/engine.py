@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import importlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +49,7 @@ def draw_once(autoencoder: Any) -> None:
 
 TINY = 5_000_000  # parameters
 TRIALS = 5  # attempts to load a checkpoint that is adjusted on errors
+FROM_FILE = 77  # number of an adapter that is loaded from a folder
 # What the engine's entry points tell every pipeline beside its own settings, where a user says nothing else.
 EXTRAS = {"auxiliary_text_encoder": None, "default_llama_model_id": "meta-llama/Meta-Llama-3.1-8B-Instruct"}
 WORKER = "vllm_omni.diffusion.worker.diffusion_worker"
@@ -281,6 +282,17 @@ class Engine:
     def push_lora(self, tensors: Tensors, peft_config: dict[str, Any]) -> None:
         """Send an adapter as the actor does."""
         self.transport.push_lora(self.worker, tensors, peft_config)
+
+    @contextlib.contextmanager
+    def adapter_of(self, folder: str) -> Iterator[None]:
+        """Inside the block requests with an adapter name the one in a folder, which the engine's manager loads."""
+        manager: Any = self.worker.lora_manager
+        request: Any = importlib.import_module("vllm_omni.lora.request")
+        named = request.LoRARequest(lora_name="exported", lora_int_id=FROM_FILE, lora_path=folder)
+        vars(manager).pop("_load_adapter", None)  # of one that was pushed
+        with with_attribute(self.transport, "lora_request", lambda: named):
+            yield
+        manager.set_active_adapter(None)
 
 
 def _resize(prompt: Any, width: int, height: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -50,6 +51,17 @@ def collect(training: Training) -> Adapter:
     state = get_peft_model_state_dict(training.module, adapter_name="default")
     tensors = [(f"transformer.{name}", tensor.detach().clone()) for name, tensor in state.items()]
     return Adapter(tensors, training.module.peft_config["default"].to_dict())
+
+
+def write(training: Training, folder: str) -> None:
+    """Write the adapter into a folder, in PEFT's format."""
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    training.module.peft_config["default"].save_pretrained(folder)
+    state = get_peft_model_state_dict(training.module, adapter_name="default")
+    tensors = {f"base_model.model.{name}": tensor.detach().contiguous() for name, tensor in state.items()}
+    save_file(tensors, Path(folder, "adapter_model.safetensors"))
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""DiffusionNFT: a rollout without noise, and what training predicts at its latents."""
+"""DiffusionNFT and DPO: a rollout without noise, and what training predicts at its latents and between them."""
 
 from __future__ import annotations
 
@@ -33,30 +33,41 @@ MISTAKE = Check(
     CONTROL,
     "limit per effect",
 )
-CHECKS = (AGREES, CLEAN, MISTAKE)
-ALGORITHM = ALGORITHMS["diffusion_nft"]
+BETWEEN = Check(
+    "rollout-forward-process-between",
+    "At noise levels between those of a rollout, training predicts the velocity that a finer one steps with",
+    VELOCITY,
+    "relative",
+)
+CHECKS = (AGREES, CLEAN, MISTAKE, BETWEEN)
+UNSCORED = tuple(found for found in ALGORITHMS.values() if not found.scores_steps)
 
 
 def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
-    """Roll out with the adapters of that algorithm, and predict at each of its steps.
+    """Roll out with the adapters of such an algorithm, and predict at each of its steps.
 
     Raises:
-        NotApplicable: the package is not registered for it.
+        NotApplicable: the package is registered for none.
     """
     import torch
 
     from scaffold.verify.formulas import relative
     from scaffold.verify.rollout.engine_side import recorder
 
-    pair = bench.adapters.of(ALGORITHM.registered)
-    if pair is None:
-        raise NotApplicable(f"the package is not registered for {ALGORITHM.registered}")
-    training, rollout = pair
-    sampling = {**replace(bench.recipe, noise_level=0.0).sampling(7), "logprobs": True, "global_steps": 1}
+    found = [(pair, known) for known in UNSCORED if (pair := bench.adapters.of(known.registered)) is not None]
+    if not found:
+        raise NotApplicable(f"the package is registered for none of {', '.join(known.name for known in UNSCORED)}")
+    # The last one predicts anywhere between the steps, and at them as the others do.
+    (training, rollout), algorithm = found[-1]
     ids = bench.prompts.chat(bench.texts[0])
     bench.engine.negative = bench.prompts.negative(bench.texts[0])
-    with recorder.steps() as taken, _of_class(bench.engine.pipeline, rollout):
-        carried = _carried(bench.engine.answer(ids, sampling))
+
+    def rolled(**asked: Any) -> tuple[list[Any], dict[str, Any]]:
+        sampling = {**replace(bench.recipe, noise_level=0.0, **asked).sampling(7), "logprobs": True, "global_steps": 1}
+        with recorder.steps() as taken, _of_class(bench.engine.pipeline, rollout):
+            return taken, _carried(bench.engine.answer(ids, sampling))
+
+    taken, carried = rolled()
     batch = {name: [value] if isinstance(value, bytes) else value for name, value in carried.items()}
     config, times = bench.training.config(bench.recipe), carried["train_timesteps"][0]
 
@@ -78,6 +89,15 @@ def measure(bench: EngineUnderTest) -> Iterator[Measurement]:
     effects += [relative(wrong, step.velocity) for wrong, step in zip(other, taken, strict=True)]
     told = f"velocities move by {min(effects):.1e} at least, relative"
     yield Measurement(MISTAKE.id, VELOCITY / max(min(effects), 1e-12), told)
+    if algorithm.anywhere:
+        finer, more = rolled(num_inference_steps=2 * bench.recipe.num_inference_steps)
+        with torch.no_grad():
+            off = [
+                relative(predicted(step.sample, time), step.velocity)
+                for step, time in zip(finer, more["train_timesteps"][0], strict=True)
+            ]
+        told = f"largest difference of {len(off)} velocities of a rollout of twice the steps"
+        yield Measurement(BETWEEN.id, max(off), told, floor=2**-23)
 
 
 @contextlib.contextmanager
