@@ -50,7 +50,7 @@ TREES = {
     "lifecycle": 5,
     "spec": 1,
     "target": 2,
-    "": 4,
+    "": 2,
 }
 
 

@@ -15,8 +15,7 @@ from scaffold.check.settings import Settings
 from scaffold.check.suppression import Comments
 from scaffold.check.targets import Target, find_targets, shown, shown_path
 from scaffold.errors import ScaffoldError
-from scaffold.limits.collector import collector_off
-from scaffold.limits.cpu_limit import CpuLimit
+from scaffold.limits.cpu_limit import CpuLimit, collector_off
 
 ALL, EACH = 300.0, 60.0
 """Seconds of processor time for all rules, and for one on one package: far more than the largest checkout takes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scaffold.check.catalogue import all_rules, find_rule
 from scaffold.check.example import BASE, base_tree, check_files
 from scaffold.check.rule import Rule
-from scaffold.plan.state import FileState
+from scaffold.plan.change import FileState
 from scaffold.plan.unified import difference
 
 _FIXES = {"safe": "a safe fix (--fix)", "unsafe": "an unsafe fix (--unsafe-fixes)"}

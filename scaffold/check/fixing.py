@@ -19,7 +19,7 @@ from scaffold.check.settings import Settings
 from scaffold.check.targets import Target, find_targets, shown_path
 from scaffold.check.writing import write_files
 from scaffold.errors import ScaffoldError
-from scaffold.plan.state import FileState
+from scaffold.plan.change import FileState
 from scaffold.plan.unified import difference
 
 MOST_ROUNDS = 12

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 from scaffold.check.catalogue import require_known
 from scaffold.errors import ScaffoldError
-from scaffold.files.below import is_below
 from scaffold.files.documents import MalformedError, parse_toml
-from scaffold.files.reading import expanded, read_bytes
+from scaffold.files.reading import expanded, is_below, read_bytes
 
 TABLE = "omni-scaffold"
 FILE = "pyproject.toml"

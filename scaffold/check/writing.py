@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.plan.change import PlannedChange
+from scaffold.plan.change import FileState, PlannedChange
 from scaffold.plan.folder import Folder
-from scaffold.plan.recovery import recover_aloud
-from scaffold.plan.state import FileState
-from scaffold.plan.transaction import commit
+from scaffold.plan.transaction import commit, recover_aloud
 
 
 def write_files(root: Path, files: Mapping[str, bytes], seen: Mapping[str, bytes] | None = None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from scaffold.checkpoint.folder import Folder
-from scaffold.checkpoint.index import SUFFIX
+from scaffold.checkpoint.headers import INDEX_SUFFIX
 from scaffold.checkpoint.json_bounds import parse_config
 from scaffold.errors import ScaffoldError
 
@@ -16,7 +16,7 @@ MAX_CONFIGS = 64
 
 def is_config(name: str) -> bool:
     """Return whether a file name is that of a JSON file other than a weight index."""
-    return name.endswith(".json") and not name.endswith((SUFFIX, ".bin.index.json"))
+    return name.endswith(".json") and not name.endswith((INDEX_SUFFIX, ".bin.index.json"))
 
 
 def read_configs(folder: Folder, names: list[str]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.checkpoint.configs import MAX_CONFIG_BYTES, MAX_CONFIGS, is_config
-from scaffold.checkpoint.index import MAX_INDEX_BYTES, SUFFIX
+from scaffold.checkpoint.headers import INDEX_SUFFIX, MAX_INDEX_BYTES
 from scaffold.checkpoint.layout import WEIGHTS, check_inside, no_weights, weight_names
 from scaffold.checkpoint.quoting import quoted
 from scaffold.checkpoint.safetensors_header import LENGTH_BYTES, header_length
@@ -57,7 +57,7 @@ def copy(repository: str, revision: str | None, folder: Path) -> tuple[Path, dic
     if len(weights) > MOST_FILES:
         raise ScaffoldError(f"{repository} has {len(weights)} weight files; at most {MOST_FILES} are read")
     small = [name for name in beside if is_config(name)][:MAX_CONFIGS]
-    small += [name for name in beside if name.endswith(SUFFIX)]
+    small += [name for name in beside if name.endswith(INDEX_SUFFIX)]
     if len(small) > MOST_FILES:
         raise ScaffoldError(f"{repository} has {len(small)} indexes; at most {MOST_FILES} are read")
     for name in (*small, *weights):
@@ -66,7 +66,7 @@ def copy(repository: str, revision: str | None, folder: Path) -> tuple[Path, dic
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
     shown: dict[str, int] = {}
     for name in small:
-        if sizes[name] > (MAX_INDEX_BYTES if name.endswith(SUFFIX) else MAX_CONFIG_BYTES):
+        if sizes[name] > (MAX_INDEX_BYTES if name.endswith(INDEX_SUFFIX) else MAX_CONFIG_BYTES):
             (folder / name).touch()
             shown[name] = sizes[name]  # reading the folder reports that it is too large
             continue

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from scaffold.checkpoint.headers import CheckpointFile, CheckpointHeaders, TensorHeader
-from scaffold.checkpoint.index import SUFFIX, check_index
+from scaffold.checkpoint.headers import INDEX_SUFFIX, CheckpointFile, CheckpointHeaders, TensorHeader, check_index
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
-from scaffold.files.below import is_relative
+from scaffold.files.reading import is_relative
 
 WEIGHTS = ".safetensors"
 _ADAPTER = re.compile(r"(^|\.)(lora_([AB]|embedding_[AB]|magnitude_vector)|hada_w\d_[ab])(\.|$)")
@@ -33,7 +32,7 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 def weight_names(names: Iterable[str]) -> list[str]:
     """Return the weight files and indexes of a listing: those at the top, or where it has none, one folder down."""
-    found = sorted(name for name in names if name.endswith((WEIGHTS, SUFFIX)))
+    found = sorted(name for name in names if name.endswith((WEIGHTS, INDEX_SUFFIX)))
     top = [name for name in found if "/" not in name]
     return top or [name for name in found if name.count("/") == 1]
 

@@ -8,8 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from scaffold.checkpoint.configs import read_configs
 from scaffold.checkpoint.folder import Folder, open_regular, opened_folder
-from scaffold.checkpoint.headers import CheckpointHeaders, TensorHeader
-from scaffold.checkpoint.index import MAX_INDEX_BYTES, SUFFIX, parse_index
+from scaffold.checkpoint.headers import INDEX_SUFFIX, MAX_INDEX_BYTES, CheckpointHeaders, TensorHeader, parse_index
 from scaffold.checkpoint.layout import OTHERS, PICKLES, WEIGHTS, assemble, no_weights, placed, weight_names
 from scaffold.checkpoint.safetensors_header import LENGTH_BYTES, header_length, parse_header
 from scaffold.errors import ScaffoldError
@@ -39,7 +38,7 @@ def read_local(location: Path, progress: Progress | None = None, source: str | N
     named = not location.is_dir()
     if named and (location.suffix in PICKLES or location.suffix.lower() in OTHERS):
         raise no_weights(str(location), [location.name])
-    if named and not location.name.endswith((WEIGHTS, SUFFIX)):
+    if named and not location.name.endswith((WEIGHTS, INDEX_SUFFIX)):
         raise ScaffoldError(f"{location} is neither a checkpoint folder nor a .safetensors file")
     folder = Folder.at(location.parent if named else location)
     if source is not None:
@@ -56,7 +55,7 @@ def read_local(location: Path, progress: Progress | None = None, source: str | N
     indexes = {
         name: placed(name, parse_index(folder.read_small(name, MAX_INDEX_BYTES), folder.label(name)))
         for name in weights
-        if name.endswith(SUFFIX)
+        if name.endswith(INDEX_SUFFIX)
     }
     shards = {shard: name for name, weight_map in indexes.items() for shard in weight_map.values()}
     for shard, index in sorted(shards.items()):

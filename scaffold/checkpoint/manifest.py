@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from scaffold.checkpoint.dtypes import DTYPE_BITS
 from scaffold.checkpoint.fold import fold, unfold
-from scaffold.checkpoint.headers import CheckpointFile, CheckpointHeaders, TensorHeader
+from scaffold.checkpoint.headers import DTYPE_BITS, CheckpointFile, CheckpointHeaders, TensorHeader
 from scaffold.checkpoint.json_bounds import parse_table
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaffold.checkpoint.dtypes import DTYPE_BITS
-from scaffold.checkpoint.headers import TensorHeader
+from scaffold.checkpoint.headers import DTYPE_BITS, TensorHeader
 from scaffold.checkpoint.json_bounds import parse_table
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import typer
 
-from scaffold.terminal.printable import json_text, printable_command
+from scaffold.terminal.printable import json_text, printable_command, printable_lines
 from scaffold.terminal.progress import VOICE
 
 
@@ -20,3 +21,8 @@ def show_next(step: str) -> None:
     """Print the next step, except with ``-q``."""
     if not VOICE.quiet:
         typer.echo(printable_command(f"next: {step}"))
+
+
+def show(difference: str) -> None:
+    """Print a diff."""
+    typer.echo(printable_lines(difference) if sys.stdout.isatty() else difference, nl=False)

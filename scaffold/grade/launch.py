@@ -15,7 +15,7 @@ from scaffold.port.linears import find_layout, layer_counts
 from scaffold.source.syntax import walk_tree
 from scaffold.spec.section import Section
 from scaffold.spec.sections import recipe as recipes
-from scaffold.spec.sections.lora import put_merge
+from scaffold.spec.sections.training import put_merge
 from scaffold.upstream import UpstreamSource
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def recipe(section: Section, facts: Established, weights: int | None = None, siz
     ``weights`` are the bytes of the released ones, ``size`` the height and width that they make by default.
     """
     released = "layout of the released checkpoint"
-    recipes.fill(section)
+    recipes.fill_recipe(section)
     recipes.fit(section, weights, released)
     sizes, origin = section.known("detail.request.sizes")
     sizes = sizes or {}

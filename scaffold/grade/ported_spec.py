@@ -24,11 +24,23 @@ from scaffold.port import Port
 from scaffold.port.result import IMPORTED
 from scaffold.spec.build import SpecBuilder, SpecRequest, sources_of
 from scaffold.spec.model import IntegrationSpec
-from scaffold.spec.sections import cfg, docs, names, prompt, schedule, target, tokens, tool, upstream
+from scaffold.spec.sections.package import fill_docs, fill_names, fill_target, fill_tool
+from scaffold.spec.sections.request import fill_prompt, fill_tokens
+from scaffold.spec.sections.sampling import fill_cfg, fill_schedule
+from scaffold.spec.sections.upstream import fill_upstream
 from scaffold.upstream import UpstreamSource
 
 # The sections known without a checkpoint and without an architecture the blocks can compose.
-SECTIONS = (tool, target, upstream, tokens, schedule, cfg, prompt, names)
+SECTIONS = (
+    fill_tool,
+    fill_target,
+    fill_upstream,
+    fill_tokens,
+    fill_schedule,
+    fill_cfg,
+    fill_prompt,
+    fill_names,
+)
 
 
 def build_ported_spec(
@@ -62,8 +74,8 @@ def build_ported_spec(
     headers = request.headers or CheckpointHeaders("no checkpoint", (), ())
     origin = "checkpoint headers" if request.headers else headers.source
     builder = SpecBuilder(sources_of(request, headers, origin, headers.configs))
-    for section in SECTIONS:
-        builder.fill_with(section)
+    for fill in SECTIONS:
+        builder.fill_with(fill)
     sections = builder.sections
     builder.fill("media", partial(launch.media, facts=facts))
     builder.fill("deploy", partial(launch.deploy, facts=facts, source=source))
@@ -72,7 +84,7 @@ def build_ported_spec(
     size = layout.size if layout is not None else None
     builder.fill("recipe", partial(launch.recipe, facts=facts, weights=weights, size=size))
     builder.fill("lora", partial(launch.lora, port=port, reached=loading.located))
-    builder.fill_with(docs)
+    builder.fill_with(fill_docs)
     missing = find_missing(facts, request.names.model, recording, loading) if loaded is None else []
     missing += find_needs(facts, request.names.model, sections, source)
     if not request.profile.lora_hook:  # without the hook the package refuses LoRA

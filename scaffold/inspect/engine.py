@@ -17,8 +17,7 @@ from scaffold.inspect.program import Program
 from scaffold.inspect.program.program import EXECUTIONS
 from scaffold.inspect.refusals import is_placeholder
 from scaffold.inspect.report import ANSWERS, EDIT, PREFIX, Report, Upstream
-from scaffold.limits.collector import collector_off
-from scaffold.limits.cpu_limit import CpuLimit
+from scaffold.limits.cpu_limit import CpuLimit, collector_off
 from scaffold.source.builtin_calls import WRONG
 from scaffold.upstream import resolve_pipeline
 

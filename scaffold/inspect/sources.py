@@ -77,10 +77,9 @@ def print_lines(answer: dict[str, Any]) -> None:
 
 def plan_extract(report: Report, source: UpstreamSource, folder: Path) -> Plan:
     """Plan to write every file that an answer rests on below a folder, as it lies below the source's root."""
-    from scaffold.plan.change import PlannedChange
+    from scaffold.plan.change import FileState, PlannedChange
     from scaffold.plan.output import states
     from scaffold.plan.plan import Plan
-    from scaffold.plan.state import FileState
 
     places = {place.file for fact in report.facts.values() for place in fact.evidence}
     files = sorted(file for file in places if not _is_of_checkpoint(report, file))

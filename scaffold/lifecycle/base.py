@@ -17,7 +17,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.files.git import versions
 from scaffold.lifecycle.merge_spec import REPRODUCED
 from scaffold.new import render_files
-from scaffold.plan.state import FileState
+from scaffold.plan.change import FileState
 
 if TYPE_CHECKING:
     from scaffold.grade import Graded

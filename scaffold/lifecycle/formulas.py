@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from scaffold.errors import ConflictError
 from scaffold.files.git import versions
-from scaffold.plan.line_ends import plain
+from scaffold.plan.change import plain
 
 if TYPE_CHECKING:
     from scaffold.lifecycle.package import ScaffoldedPackage
-    from scaffold.plan.state import FileState
+    from scaffold.plan.change import FileState
 
 # What ``common.py`` of a package with formulas defines.
 _GUIDE = re.compile(rb"^(?:def guide\b|guide\b.*=)", re.MULTILINE)

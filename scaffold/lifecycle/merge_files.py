@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from scaffold.errors import ScaffoldError
 from scaffold.files import git
 from scaffold.limits.child_process import TookTooLong
-from scaffold.plan.change import PlannedChange
-from scaffold.plan.line_ends import as_there, plain
-from scaffold.plan.state import FileState
+from scaffold.plan.change import FileState, PlannedChange, as_there, plain
 from scaffold.scratch import scratch_folder
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from scaffold.spec.derived import comparable, digest
-from scaffold.spec.sections.docs import CLOCK
+from scaffold.spec.sections.package import CLOCK
 
 if TYPE_CHECKING:
     from scaffold.spec import IntegrationSpec

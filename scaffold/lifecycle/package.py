@@ -17,7 +17,7 @@ from scaffold.new.recorded import from_here, recorded_runtime
 from scaffold.plan import wiring_edits
 from scaffold.plan.edits import DOCS
 from scaffold.plan.folder import contained
-from scaffold.plan.recovery import recover_aloud
+from scaffold.plan.transaction import recover_aloud
 from scaffold.render.names import validate_model
 from scaffold.render.rendered import RenderedFile
 from scaffold.render.runtime import is_runtime

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
 from scaffold.new.recorded import used_by_others
-from scaffold.plan.change import PlannedChange
+from scaffold.plan.change import FileState, PlannedChange, plain
 from scaffold.plan.edits import needs_file
 from scaffold.plan.folder import Folder
-from scaffold.plan.line_ends import plain
 from scaffold.plan.output import PATCH, states
 from scaffold.plan.plan import Plan
 from scaffold.plan.rewire import rewired
 from scaffold.plan.sketch import patch
-from scaffold.plan.state import FileState
 from scaffold.render.runtime import FOLDER as RUNTIME
 
 if TYPE_CHECKING:

@@ -26,14 +26,12 @@ from scaffold.lifecycle.package import ScaffoldedPackage, recover_around
 from scaffold.new import render_files, render_package, uncommitted_notes
 from scaffold.new.recorded import left_behind, used_by_others, without_local
 from scaffold.plan import wiring_edits
-from scaffold.plan.change import PlannedChange
+from scaffold.plan.change import FileState, PlannedChange, as_there, plain
 from scaffold.plan.edits import needs_file
-from scaffold.plan.line_ends import as_there, plain
 from scaffold.plan.output import PATCH, states
 from scaffold.plan.plan import Plan
 from scaffold.plan.rewire import rewired
 from scaffold.plan.sketch import patch as sketched
-from scaffold.plan.state import FileState
 from scaffold.render.runtime import is_runtime, refuse_newer
 from scaffold.spec.rewrite import rewrite
 from scaffold.terminal.progress import step

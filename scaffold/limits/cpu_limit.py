@@ -6,6 +6,7 @@ process's CPU clock, which other processes do not affect.
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 import time
@@ -53,3 +54,15 @@ class CpuLimit:
 
 def _give_up(number: int, frame: object) -> None:
     raise CpuLimitError("the source takes too long to follow")
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Disable collection inside the block or the decorated function, then restore it."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

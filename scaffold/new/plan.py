@@ -37,7 +37,7 @@ from scaffold.new.refusal import refuse
 from scaffold.new.request import NewRequest, named_after_pipeline, refuse_flags, refuse_values
 from scaffold.new.version_match import other_pin, with_pin
 from scaffold.plan import plan_checkout, plan_output, wiring_edits
-from scaffold.plan.recovery import recover_aloud
+from scaffold.plan.transaction import recover_aloud
 from scaffold.render import derive_names
 from scaffold.render.runtime import refuse_newer
 from scaffold.spec import SpecRequest, read_spec

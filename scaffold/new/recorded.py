@@ -12,7 +12,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.files.digest import sha256_hex
 from scaffold.files.layout import layout_of
 from scaffold.files.reading import read_text
-from scaffold.plan.line_ends import plain
+from scaffold.plan.change import plain
 from scaffold.plan.output import states
 from scaffold.render.runtime import FOLDER, is_runtime, local_version_of, runtime_files
 from scaffold.spec import read_spec

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from scaffold.errors import ScaffoldError
 from scaffold.files.reading import read_bytes
-from scaffold.plan.state import FileState
+from scaffold.plan.change import FileState
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FOLDER = (errno.ENOTDIR, errno.ELOOP)

@@ -7,14 +7,12 @@ from pathlib import Path
 
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.files.reading import expanded, walk
-from scaffold.plan.change import PlannedChange
+from scaffold.plan.change import FileState, PlannedChange, as_there, plain
 from scaffold.plan.edits import FileEdit, needs_file
 from scaffold.plan.folder import Folder, contained
-from scaffold.plan.line_ends import as_there, plain
 from scaffold.plan.plan import Plan
 from scaffold.plan.rewire import rewired
 from scaffold.plan.sketch import patch
-from scaffold.plan.state import FileState
 from scaffold.render.rendered import RenderedFile
 from scaffold.target.profile import ContractProfile, default_profile
 from scaffold.team import FOLDER as TEAM

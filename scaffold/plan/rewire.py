@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scaffold.errors import ScaffoldError
-from scaffold.plan.change import PlannedChange
+from scaffold.plan.change import FileState, PlannedChange, as_there, plain
 from scaffold.plan.edits import FileEdit
-from scaffold.plan.line_ends import as_there, plain
-from scaffold.plan.state import FileState
 
 
 def rewired(

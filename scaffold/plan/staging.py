@@ -6,10 +6,9 @@ import os
 import stat
 from collections.abc import Iterable
 
-from scaffold.plan.change import PlannedChange
+from scaffold.plan.change import FileState, PlannedChange
 from scaffold.plan.folder import Folder
 from scaffold.plan.journal import Entry
-from scaffold.plan.state import FileState
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

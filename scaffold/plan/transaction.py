@@ -215,3 +215,24 @@ def _remove_if_empty(path: Path) -> None:
         path.rmdir()
     except OSError:
         return
+
+
+def recover_aloud(root: Path, *, dry: bool = False) -> None:
+    """Undo or finish an interrupted run in ``root``, and say which on stderr.
+
+    Args:
+        root: the tree.
+        dry: nothing may be written.
+
+    Raises:
+        ScaffoldError: it cannot be undone, or ``dry`` forbids it: the command would then show something other than what
+            it would do.
+    """
+    if dry:
+        if is_interrupted(root):
+            hint = "the next `new`, `update` or `remove` there that writes undoes or finishes it"
+            raise ScaffoldError(f"{root}: an interrupted run left its changes half made", hint=hint)
+        return
+    said = recover(root)
+    if said is not None:
+        print(printable(f"note: {root}: {said}"), file=sys.stderr)

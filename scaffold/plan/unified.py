@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
-from scaffold.plan.state import FileState
+from scaffold.plan.change import FileState
 
 _NO_NEWLINE = "\\ No newline at end of file\n"
 

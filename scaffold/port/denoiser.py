@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.limits.collector import collector_off
+from scaffold.limits.cpu_limit import collector_off
 from scaffold.port.building import NAME as BUILDER
 from scaffold.port.building import Building, Unbuilt, building_of
 from scaffold.port.building_calls import without_file_checks

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import SequenceMatcher
 
 from scaffold.checkpoint.fold import join_numbers, natural_key, split_numbers
 from scaffold.checkpoint.quoting import quoted
 from scaffold.errors import ScaffoldError
-from scaffold.remap.nearest import nearest
 from scaffold.remap.towers import Tower, candidate_towers
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -117,3 +117,19 @@ def _unfilled(names: list[str], shapes: Shapes, keys: Shapes, chosen: Chosen) ->
     if expected is not None and expected not in keys:
         hint += f"; by the names of the others, {quoted(expected)} is missing"
     return ScaffoldError(f"{count} {quoted(name)} of shape {list(shapes[name])}", hint=hint)
+
+
+# Comparing names costs about 50 µs each; a hostile checkpoint must not make an error message slow.
+_MAX_CANDIDATES = 400
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """Return the candidate most like ``name``, the first in order among equals; None without candidates."""
+    best: tuple[float, str] | None = None
+    matcher = SequenceMatcher(b=name[-200:], autojunk=False)
+    for candidate in sorted(candidates)[:_MAX_CANDIDATES]:
+        matcher.set_seq1(candidate[-200:])
+        ratio = matcher.ratio()
+        if best is None or ratio > best[0]:
+            best = (ratio, candidate)
+    return best[1] if best else None

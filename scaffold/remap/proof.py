@@ -9,10 +9,10 @@ from typing import Any
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.checkpoint.fold import natural_key
 from scaffold.checkpoint.quoting import quoted
+from scaffold.remap.choose import nearest
 from scaffold.remap.exchange import Stacked, exchanged, misordered
 from scaffold.remap.key_map import AppliedMap, KeyMap
 from scaffold.remap.layout import misfits
-from scaffold.remap.nearest import nearest
 
 CHECKS = ("covers", "fills", "injective", "no_dead_rule", "invertible", "shapes")
 _SUGGESTED = 10

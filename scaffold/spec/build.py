@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from scaffold.errors import ScaffoldError
@@ -66,9 +65,9 @@ class SpecBuilder:
         self.provenance |= section.provenance
         return section
 
-    def fill_with(self, module: ModuleType) -> Section:
-        """Add the section that a module of ``sections`` fills; it has the module's name."""
-        return self.fill(module.__name__.rpartition(".")[2], module.fill)
+    def fill_with(self, fill: Fill) -> Section:
+        """Add the section that a function of ``sections`` fills, ``fill_NAME``."""
+        return self.fill(fill.__name__.removeprefix("fill_"), fill)
 
     def spec(self) -> IntegrationSpec:
         """Return the spec, with the provenance of the values that are still there."""
@@ -90,8 +89,8 @@ def build_spec(request: SpecRequest, *, until: str | None = None) -> Integration
     """
     refuse_unsupported(request.report)
     builder = SpecBuilder(_sources(request))
-    for module in _composed():
-        section = builder.fill_with(module)
+    for fill in _composed():
+        section = builder.fill_with(fill)
         if section.lacking:
             raise section.lacking[0]
         if section.name == until:
@@ -101,30 +100,29 @@ def build_spec(request: SpecRequest, *, until: str | None = None) -> Integration
     return builder.spec()
 
 
-def _composed() -> tuple[ModuleType, ...]:
+def _composed() -> tuple[Fill, ...]:
     """Return the sections of a composed package: each reads only those before it."""
-    from scaffold.spec.sections import (
-        architecture,
-        cfg,
-        checkpoint,
-        deploy,
-        docs,
-        latents,
-        lora,
-        media,
-        names,
-        prompt,
-        recipe,
-        schedule,
-        target,
-        tiny,
-        tokens,
-        tool,
-        upstream,
-    )
+    from scaffold.spec.sections import architecture, checkpoint, package, recipe, request, sampling, training, upstream
 
-    before = (tool, target, upstream, tokens, latents, architecture, schedule, cfg, prompt, names, checkpoint)
-    return (*before, lora, deploy, recipe, tiny, media, docs)
+    return (
+        package.fill_tool,
+        package.fill_target,
+        upstream.fill_upstream,
+        request.fill_tokens,
+        sampling.fill_latents,
+        architecture.fill_architecture,
+        sampling.fill_schedule,
+        sampling.fill_cfg,
+        request.fill_prompt,
+        package.fill_names,
+        checkpoint.fill_checkpoint,
+        training.fill_lora,
+        package.fill_deploy,
+        recipe.fill_recipe,
+        training.fill_tiny,
+        request.fill_media,
+        package.fill_docs,
+    )
 
 
 def _sources(request: SpecRequest) -> Sources:

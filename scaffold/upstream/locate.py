@@ -11,7 +11,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.files.reading import expanded, read_text
 from scaffold.upstream.builds import is_own, kept
 from scaffold.upstream.fetch import fetch_wheel, stored_digest
-from scaffold.upstream.newest import newest_release
+from scaffold.upstream.pip import newest_release
 from scaffold.upstream.source import MAX_FILE_BYTES, PACKAGE, FolderSource, UpstreamSource, WheelSource
 from scaffold.version_text import is_version
 

@@ -8,6 +8,7 @@ from itertools import zip_longest
 
 from scaffold.errors import ScaffoldError
 from scaffold.limits import child_process
+from scaffold.terminal.progress import step
 
 # What pip -vv prints for each index page it cannot fetch.
 _MISSED = re.compile(r"Could not fetch URL \S+: (?:(\d{3}) (?:Client|Server) Error)?")
@@ -117,3 +118,23 @@ def nearest_versions(version: str, known: list[str]) -> list[str]:
         return tuple(found)
 
     return sorted(known, key=distance)[:3]
+
+
+_INDEX_SECONDS = 120
+_FIRST = re.compile(r"^Available versions: ([^,\s]+)", re.MULTILINE)
+
+
+def newest_release(distribution: str) -> str:
+    """Return the newest version of ``distribution`` that is not a pre-release.
+
+    Raises:
+        ScaffoldError: the index cannot be reached, or knows no such distribution.
+    """
+    hint = "name a version, a wheel or a folder instead"
+    arguments = ["index", "versions", distribution]
+    with step(f"asking for the newest {distribution}"):
+        output = run_pip(f"{distribution} of any version", arguments, seconds=_INDEX_SECONDS, hint=hint)
+    found = _FIRST.search(output)
+    if found is None:
+        raise ScaffoldError(f"pip lists no release of {distribution}", hint=hint)
+    return found[1]

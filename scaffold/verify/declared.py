@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from scaffold.errors import ScaffoldError
-from scaffold.files.below import is_relative
 from scaffold.files.documents import MalformedError, parse_toml
-from scaffold.files.reading import read_text
+from scaffold.files.reading import is_relative, read_text
 
 FILE, TABLE = "verify.toml", "verify"
 UNKNOWN = "?"

@@ -11,10 +11,9 @@ from typing import Any
 
 from scaffold.errors import ScaffoldError
 from scaffold.files.layout import CHECKOUT, LAYOUTS, PROJECT, Layout, layout_at
-from scaffold.files.parsing import parse
+from scaffold.files.parsing import parse, unwritten
 from scaffold.files.reading import expanded, read_text
 from scaffold.files.resources import RUNTIME, installed_runtime
-from scaffold.files.unwritten import unwritten
 from scaffold.spec import read_spec
 from scaffold.spec.lock import SPEC_NAME
 from scaffold.verify.declared import Declared, read_declared

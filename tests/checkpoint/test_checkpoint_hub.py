@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import threading
@@ -21,6 +22,7 @@ from scaffold.files.resources import install_command
 
 pytest.importorskip("huggingface_hub")
 
+further = functools.partial(pytest.param, marks=pytest.mark.table)  # one more row of what another row shows
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -261,15 +263,15 @@ def test_the_token_is_sent(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
         ("o/model@v9", "", "o/model has no revision 'v9'"),
         ("o/model", "gated", "refuses access to o/model; accept its conditions"),
         ("o/model", "403", r"does not show o/model, .*\(403\)"),
-        ("o/model", "404", r"does not show o/model, .*\(404\)"),
+        further("o/model", "404", r"does not show o/model, .*\(404\)"),
         ("o/model", "500", "answered 500 for o/model"),
-        ("o/model", "broken", "answered 502 for o/model"),
+        further("o/model", "broken", "answered 502 for o/model"),
         ("o/model", "no JSON", "cannot read it from the Hub"),
-        ("o/model", "other form", "cannot read it from the Hub"),
+        further("o/model", "other form", "cannot read it from the Hub"),
         ("o/model", "commit", "as the commit of o/model"),
         ("o/model", "escape", "'../evil.json', which is not a path inside the checkpoint"),
         ("o/model", "slow", "cannot read it from the Hub: .*timed out"),
-        ("o/model", "slow listing", "cannot read it from the Hub: .*timed out"),
+        further("o/model", "slow listing", "cannot read it from the Hub: .*timed out"),
         ("o/model", "other range", "another range than the one asked for"),
         ("o/model", "cut", "too early|is not a safetensors file|peer closed|incomplete"),
         ("o/model", "no sizes", "has no known size"),

@@ -46,13 +46,13 @@ def test_messages_that_are_closed_go_nowhere_else() -> None:
     assert (done.returncode, "All checks passed" in done.stdout) == (0, True)
 
 
-@pytest.mark.parametrize("columns", ["0", "99999999", "-1", "x"])
-def test_a_width_that_no_terminal_has_is_none(columns: str) -> None:
+def test_a_width_that_no_terminal_has_is_none() -> None:
     usual = run("doctor", COLUMNS="80")
-    done = run("doctor", COLUMNS=columns)
-    assert done.returncode == usual.returncode
-    assert "git" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 200
+    for columns in ("0", "99999999", "-1", "x"):
+        done = run("doctor", COLUMNS=columns)
+        assert done.returncode == usual.returncode, columns
+        assert "git" in done.stdout, columns
+        assert max(map(len, done.stdout.splitlines())) <= 200, columns
 
 
 def test_a_stop_while_the_tool_is_loaded_is_one_line() -> None:

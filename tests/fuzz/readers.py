@@ -30,8 +30,8 @@ from scaffold.check.formats.text import render_text
 from scaffold.checkpoint import fold, read_checkpoint, read_manifest
 from scaffold.checkpoint.layout import other_form
 from scaffold.errors import ScaffoldError
-from scaffold.files.below import below
 from scaffold.files.documents import parse_toml
+from scaffold.files.reading import below
 from scaffold.files.resources import presets_root
 from scaffold.grade import specify
 from scaffold.inspect import inspect_pipeline

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from scaffold.lifecycle.merge_files import FileMerge, merge_files, merge_text, unresolved
-from scaffold.plan.state import FileState
+from scaffold.plan.change import FileState
 
 LABELS = ("mine", "base", "new")
 LINES = "".join(f"line_{n} = {n}\n" for n in range(20))

@@ -2,7 +2,7 @@ import pytest
 
 from scaffold.errors import ScaffoldError
 from scaffold.render import derive_names
-from scaffold.spec.sections.names import spelled_like
+from scaffold.spec.sections.package import spelled_like
 
 
 def test_all_names_follow_from_the_model() -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from scaffold.errors import ScaffoldError
 from scaffold.plan import Plan, plan_checkout, recover
+from scaffold.plan.change import FileState
 from scaffold.plan.folder import contained
 from scaffold.plan.journal import MARK, journal_place
-from scaffold.plan.state import FileState
 from scaffold.render import RenderedFile
 
 NEW = ("new", "bagel", "--vllm-omni", "0.27.0rc1")

@@ -15,8 +15,7 @@ import pytest
 
 from scaffold.errors import ScaffoldError
 from scaffold.upstream.fetch import fetch_wheel
-from scaffold.upstream.newest import newest_release
-from scaffold.upstream.pip import failure
+from scaffold.upstream.pip import failure, newest_release
 
 NAME = "vllm_omni-0.98.0-py3-none-any.whl"
 Index = Callable[[], int]

@@ -14,7 +14,7 @@ import pytest
 
 from scaffold.checkpoint import CheckpointHeaders
 from scaffold.checkpoint.headers import CheckpointFile
-from scaffold.files.below import OutsideError, below, is_below
+from scaffold.files.reading import OutsideError, below, is_below
 from scaffold.verify.loading.run import write_headers
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.rollout.engine_side.sound import Separator

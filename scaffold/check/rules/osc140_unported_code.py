@@ -17,7 +17,7 @@ import ast
 from scaffold.check.example import Example
 from scaffold.check.model.package import Package
 from scaffold.check.rule import Applies, Hit, Hits
-from scaffold.files.unwritten import unwritten
+from scaffold.files.parsing import unwritten
 
 ID = "OSC140"
 NAME = "unported-code"

@@ -12,8 +12,7 @@ from typing import Annotated
 import typer
 
 from scaffold.cli import completion
-from scaffold.cli.answer import show_next
-from scaffold.cli.difference import show
+from scaffold.cli.answer import show, show_next
 from scaffold.terminal.interrupt import AGAIN, doing, leaving
 from scaffold.terminal.printable import printable
 

@@ -186,6 +186,6 @@ def build_cuda(versions: list[str], *, force: bool = False) -> list[dict[str, An
 
 def _newest() -> str:
     from scaffold.upstream.locate import DISTRIBUTION
-    from scaffold.upstream.newest import newest_release
+    from scaffold.upstream.pip import newest_release
 
     return newest_release(DISTRIBUTION)

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from scaffold.cli import completion
-from scaffold.cli.answer import show_json
-from scaffold.cli.difference import show
+from scaffold.cli.answer import show, show_json
 from scaffold.cli.options import (
     AllowVersionMismatch,
     AnswerFormat,

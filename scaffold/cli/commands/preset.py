@@ -79,10 +79,9 @@ def preset(
         )
     from scaffold.inspect import inspect_pipeline
     from scaffold.new.starter import starter
-    from scaffold.plan.change import PlannedChange
+    from scaffold.plan.change import FileState, PlannedChange
     from scaffold.plan.output import states
     from scaffold.plan.plan import Plan
-    from scaffold.plan.state import FileState
     from scaffold.render import derive_names
     from scaffold.render.names import model_name
     from scaffold.spec import SpecRequest

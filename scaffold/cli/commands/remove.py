@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scaffold.cli.answer import show_json
-from scaffold.cli.difference import show
+from scaffold.cli.answer import show, show_json
 from scaffold.cli.options import AnswerFormat, Diff, DryRun, Format, Package, one_output
 from scaffold.terminal.interrupt import leaving
 from scaffold.terminal.progress import VOICE

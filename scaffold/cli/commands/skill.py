@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scaffold.cli.answer import show_json
-from scaffold.cli.difference import show
+from scaffold.cli.answer import show, show_json
 from scaffold.cli.options import AnswerFormat, Diff, DryRun, Format, one_output
 from scaffold.errors import ConflictError, ScaffoldError
 from scaffold.terminal.progress import VOICE
@@ -39,10 +38,9 @@ def skill(
     """
     from scaffold.files.reading import read_text
     from scaffold.files.resources import PACKAGE_ROOT
-    from scaffold.plan.change import PlannedChange
+    from scaffold.plan.change import FileState, PlannedChange
     from scaffold.plan.output import states
     from scaffold.plan.plan import Plan
-    from scaffold.plan.state import FileState
     from scaffold.target import Checkout
 
     as_json = one_output(format, diff)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from scaffold.plan.registry import submodules
-from scaffold.plan.registry.order import place
-from scaffold.plan.registry.submodules import Statement
+from scaffold.plan.registry.submodules import Statement, place
 
 NOQA = "# noqa: F401, F403"
 

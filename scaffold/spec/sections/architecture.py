@@ -18,7 +18,7 @@ from scaffold.spec.configuration import (
 )
 from scaffold.spec.fused import unpacked
 from scaffold.spec.section import Section
-from scaffold.spec.sections.tokens import TIMESTEP_TOKEN
+from scaffold.spec.sections.request import TIMESTEP_TOKEN
 
 # What the blocks put in front of an image that is made from another: its latents, each at the one place and on the way
 # of images, its features likewise on the way of text, then the text.
@@ -51,7 +51,7 @@ _NEEDED = (
 )
 
 
-def fill(section: Section) -> None:
+def fill_architecture(section: Section) -> None:
     """Put sizes and kinds of blocks.
 
     Raises:

@@ -28,7 +28,7 @@ _TEXT_FIELDS = (
 )
 
 
-def fill(section: Section) -> None:
+def fill_checkpoint(section: Section) -> None:
     """Infer the key map from names and shapes, and from upstream's loader where they do not suffice.
 
     The preset words the reasons for what is left out.

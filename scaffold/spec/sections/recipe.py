@@ -57,7 +57,7 @@ def fit(section: Section, weights: int | None, origin: str) -> None:
             section.put(key, value, origin if weights is not None else "default of omni-scaffold")
 
 
-def fill(section: Section) -> None:
+def fill_recipe(section: Section) -> None:
     """Put every value of the recipe; a picture is no larger than the positions of the model."""
     for key, value in DEFAULTS.items():
         section.preset(key, value)

@@ -9,7 +9,7 @@ OWN_SCHEDULER = "sde_scheduler"
 ROLES = ("model_output", "timestep", "sample")
 
 
-def fill(section: Section) -> None:
+def fill_upstream(section: Section) -> None:
     """Put module paths, request type and calling convention, as the rollout adapter imports and calls them."""
     report = section.sources.report
     section.put("version", report.upstream.version or f"from {report.upstream.label}", "version read")

@@ -1,4 +1,4 @@
-"""The contracts of level ``contract``, found by walking this folder: a module each, or a class of one with several.
+"""The contracts of level ``contract``, found by walking this folder: a class each, or a module with one alone.
 
 Each has ``ID``, ``TITLE``, ``PITFALLS``, a ``LIMIT`` with the reason for its size where the contract is a number, and
 ``run(subject) -> Measured``. ``SECONDS``, ``MEGABYTES`` and ``DIFFUSERS`` change what ``catalogue`` assumes.

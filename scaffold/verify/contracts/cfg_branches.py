@@ -10,7 +10,7 @@ import torch
 from scaffold.verify.formulas import relative
 from scaffold.verify.measured import Measured, NotDrivableError
 from scaffold.verify.subject.guidance import names_read, step
-from scaffold.verify.subject.noise_floor import limit_for, noise_floor
+from scaffold.verify.subject.lora import limit_for, noise_floor
 from scaffold.verify.subject.stand_in_velocity import equal
 from scaffold.verify.subject.subject import EQUALLY_LONG, PROMPTS
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from scaffold.verify.formulas import guided, time_of, transition, worst_relative
 from scaffold.verify.measured import Attempts, Measured, NotDrivableError
-from scaffold.verify.subject.driving import OwnLoopError
-from scaffold.verify.subject.guidance import Guidance, guidance, names_read, step
-from scaffold.verify.subject.prediction import as_velocity, predicts_clean
+from scaffold.verify.subject.guidance import Guidance, as_velocity, guidance, names_read, predicts_clean, step
+from scaffold.verify.subject.rollout import OwnLoopError
 
 ID = "cfg-formula"
 TITLE = "guidance, its interval and each renorm follow the formula, per sample"

@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from scaffold.verify.contracts.rollout_log_probs import LIMIT as LOG_PROB_LIMIT
+from scaffold.verify.contracts.rollout import LogProbs
 from scaffold.verify.formulas import difference, guided, transition, worst_relative
 from scaffold.verify.measured import Measured, NotDrivableError
-from scaffold.verify.subject.driving import drive
-from scaffold.verify.subject.guidance import guidance, step
-from scaffold.verify.subject.prediction import as_velocity, predicts_clean
+from scaffold.verify.subject.guidance import as_velocity, guidance, predicts_clean, step
+from scaffold.verify.subject.rollout import drive
 
 ID = "cfg-settings"
 TITLE = "rollout and training guide with the same values, given or not, in any container"
@@ -76,7 +75,7 @@ def run_recorded(subject: Any) -> Measured:
         except ValueError:
             continue
     shown = ", ".join(f"{scale:g}" for scale in guided)
-    return Measured(f"{name} {shown}: log-probs {worst:.1e} apart", problems, worst, LOG_PROB_LIMIT, "absolute")
+    return Measured(f"{name} {shown}: log-probs {worst:.1e} apart", problems, worst, LogProbs.LIMIT, "absolute")
 
 
 def _together(subject: Any, module: Any, name: str, samples: dict[float | None, Any]) -> Measured:
@@ -89,4 +88,4 @@ def _together(subject: Any, module: Any, name: str, samples: dict[float | None, 
     problems = [] if changed else [f"{name} of a request changes nothing in its rollout"]
     shown = ", ".join("its own" if scale is None else f"{scale:g}" for scale in samples)
     told = f"{name} {shown} in one micro-batch: log-probs {worst:.1e} apart"
-    return Measured(told, problems, worst, LOG_PROB_LIMIT, "absolute")
+    return Measured(told, problems, worst, LogProbs.LIMIT, "absolute")

@@ -8,9 +8,8 @@ import torch
 
 from scaffold.verify.formulas import log_prob, relative, same, transition
 from scaffold.verify.measured import Measured
-from scaffold.verify.subject.driving import drive
-from scaffold.verify.subject.guidance import without_guidance
-from scaffold.verify.subject.prediction import as_velocity, predicts_clean
+from scaffold.verify.subject.guidance import as_velocity, predicts_clean, without_guidance
+from scaffold.verify.subject.rollout import drive
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity, velocity_of
 from scaffold.verify.subject.subject import PROMPTS
 

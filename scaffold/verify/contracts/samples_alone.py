@@ -10,7 +10,7 @@ import torch
 
 from scaffold.verify.formulas import relative, worst_relative
 from scaffold.verify.measured import Attempts, Measured, NotDrivableError
-from scaffold.verify.subject.noise_floor import LARGEST_LIMIT, limit_for, noise_floor
+from scaffold.verify.subject.lora import LARGEST_LIMIT, limit_for, noise_floor
 from scaffold.verify.subject.subject import EQUALLY_LONG, PROMPTS
 
 # Guidance amplifies the error of both branches: u + s (c - u) with s = 5 by a factor of nine.

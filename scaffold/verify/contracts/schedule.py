@@ -10,8 +10,7 @@ import torch
 
 from scaffold.verify.formulas import difference
 from scaffold.verify.measured import Measured, NotDrivableError
-from scaffold.verify.subject.driving import drive
-from scaffold.verify.subject.rollout import RolloutDriver
+from scaffold.verify.subject.rollout import RolloutDriver, drive
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity
 from scaffold.verify.subject.subject import PROMPTS
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from scaffold.verify.formulas import log_prob, relative, transition
 from scaffold.verify.measured import Attempts, Measured
-from scaffold.verify.subject.guidance import without_guidance
-from scaffold.verify.subject.prediction import as_velocity, predicts_clean
+from scaffold.verify.subject.guidance import as_velocity, predicts_clean, without_guidance
 from scaffold.verify.subject.stand_in_velocity import KnownVelocity, velocity_of
 from scaffold.verify.subject.subject import PROMPTS
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from scaffold.checkpoint.local import read_file
-from scaffold.files.below import is_below
+from scaffold.files.reading import is_below
 from scaffold.verify.loading.tensor import HeaderTensor, keys_of
 
 DTYPES = {

@@ -13,9 +13,8 @@ from typing import Any
 from scaffold.checkpoint import CheckpointHeaders, read_checkpoint
 from scaffold.checkpoint.folder import opened_folder
 from scaffold.errors import ScaffoldError
-from scaffold.files.below import below
 from scaffold.files.documents import parse_json
-from scaffold.files.reading import expanded, read_bytes
+from scaffold.files.reading import below, expanded, read_bytes
 from scaffold.files.resources import kit_root
 from scaffold.limits import child_process
 from scaffold.scratch import scratch_folder

@@ -17,9 +17,25 @@ import torch
 from scaffold.attributes import with_attribute
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject.checkpoint import write_documents, write_tensors
-from scaffold.verify.subject.diffusers_files import FILES
 from scaffold.verify.subject.roles import MAX_PARAMETERS, VOCABULARY, Sizes, count, on_meta, proposals, refuse_large
 from scaffold.verify.subject.source_words import weight_files
+
+# A VAE of four levels, eight pixels to a latent one, and a schedule that does not depend on the image's size.
+FILES: dict[str, dict[str, Any]] = {
+    "vae/config.json": {
+        "block_out_channels": [8, 8, 8, 8],
+        "latent_channels": 16,
+        "scaling_factor": 1.0,
+        "shift_factor": 0.0,
+    },
+    "scheduler/scheduler_config.json": {
+        "_class_name": "FlowMatchEulerDiscreteScheduler",
+        "num_train_timesteps": 1000,
+        "shift": 3.0,
+        "use_dynamic_shifting": False,
+    },
+}
+
 
 # Tuples of sizes that share out another size, such as the channels that each rotary axis has of a head.
 

@@ -16,8 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scaffold.attributes import with_attribute
-from scaffold.files.below import below, is_relative
-from scaffold.files.reading import read_text
+from scaffold.files.reading import below, is_relative, read_text
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.rollout.engine_side.tiny.diffusers_denoiser import ordinary_module
 from scaffold.verify.subject.discovery import modules_of

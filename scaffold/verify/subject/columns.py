@@ -1,4 +1,4 @@
-"""Made values of what a hand-written package's rollout hands to training, in the shapes that its table declares."""
+"""Columns that a rollout hands to training: an encoded prompt, and made values in the shapes that a table declares."""
 
 from __future__ import annotations
 
@@ -9,6 +9,16 @@ import torch
 from torch import Tensor
 
 from scaffold.verify.declared import PROMPT, Declared
+
+IDS, MASK = "encoded_prompt_ids", "encoded_prompt_mask"
+
+
+def encoded_columns(prompts: Sequence[Sequence[int]], width: int) -> dict[str, torch.Tensor]:
+    """Ids ``(B, width)`` int64, padded with zeros on the right, and the mask ``(B, width)`` that is true at ids."""
+    lengths = torch.tensor([[len(ids)] for ids in prompts])
+    padded = torch.tensor([[*ids, *[0] * (width - len(ids))] for ids in prompts])
+    return {IDS: padded, MASK: torch.arange(width)[None] < lengths}
+
 
 # How a column is called that a request's media make, such as a first frame: no prompt changes it.
 _OF_MEDIA = re.compile(r"image|frame|picture|video|latent|audio|reference")

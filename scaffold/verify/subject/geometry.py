@@ -11,7 +11,7 @@ from typing import Any
 
 from scaffold.attributes import with_attribute
 from scaffold.verify.measured import NotDrivableError
-from scaffold.verify.subject.stated_ids import ids_beyond
+from scaffold.verify.subject.source_words import ids_beyond
 
 ROWS, COLUMNS = 2, 3
 

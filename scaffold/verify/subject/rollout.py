@@ -1,14 +1,16 @@
-"""Drives the rollout adapter over an upstream pipeline that has no model, only its denoising loop."""
+"""Drives the rollout adapter over a stand-in of its pipeline: no model, only its loop, where the adapter keeps it."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -299,3 +301,48 @@ class RolloutDriver:
             raise NotDrivableError(
                 f"the rollout adapter needs its real pipeline ({error}); see level rollout"
             ) from error
+
+
+class OwnLoopError(NotDrivableError):
+    """The package has its own loop, so upstream's pipeline says nothing about its rollout."""
+
+
+def drive(subject: Any, dtype: torch.dtype | None = None) -> RolloutDriver:
+    """A driver of the rollout adapter.
+
+    Args:
+        subject: the package.
+        dtype: dtype in which the model answers.
+
+    Raises:
+        NotDrivableError: the adapter cannot be driven.
+    """
+    require_inherited_loop(subject)
+    return RolloutDriver(subject, dtype)
+
+
+def require_inherited_loop(subject: Any) -> None:
+    """Raise where the package's classes step the scheduler themselves, or never call the inherited ``forward``.
+
+    A spec says how its package's upstream loops.
+
+    Raises:
+        NotDrivableError: the loop is the package's own.
+    """
+    if subject.spec:
+        return
+    package = f"{subject.name}."
+    kinds = [kind for kind in subject.rollout.__mro__ if f"{kind.__module__}.".startswith(package)]
+    own = [value for kind in kinds for value in vars(kind).values()]
+    codes = [code for value in own if inspect.isfunction(value) for code in _codes(inspect.unwrap(value).__code__)]
+    inherits = not any("forward" in vars(kind) for kind in kinds) or any("forward" in code.co_names for code in codes)
+    if not inherits or any("step" in code.co_names for code in codes):
+        why = (subject.job.get("rolled") or {}).get("unknown", "--level rollout runs it")
+        raise OwnLoopError(f"the rollout adapter has a loop of its own; {why}")
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)

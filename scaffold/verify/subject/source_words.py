@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scaffold.files.below import is_relative
-from scaffold.files.reading import read_text
+from torch import nn
+
+from scaffold.files.reading import is_relative, read_text
 
 SAFETENSORS = ".safetensors"
 WEIGHTS = (SAFETENSORS, ".bin", ".pt", ".pth")  # all but the first are torch's own format
@@ -62,3 +63,23 @@ def stated_ids(folder: Path) -> Iterator[tuple[Path, int]]:
             found = [item.value for item in items if isinstance(item, ast.Constant) and type(item.value) is int]
             if found and max(found) < _MOST_WORDS:
                 yield file, max(found)
+
+
+BEYOND = "the tiny model's vocabulary has"
+
+
+def ids_beyond(module: Any, package: Path) -> str | None:
+    """Return why an id may exceed the tiny model's vocabulary, and what to do; None if the source has no ids.
+
+    Args:
+        module: the tiny model.
+        package: folder of the package, whose code is read.
+    """
+    words = max((part.num_embeddings for part in module.modules() if isinstance(part, nn.Embedding)), default=0)
+    for file, largest in stated_ids(package):
+        if 0 < words <= largest:
+            return (
+                f"{file.name} states ids up to {largest}, {BEYOND} {words}: give --checkpoint DIR with a small"
+                " configuration that brings ids of its own, or whose vocabulary is as large"
+            )
+    return None

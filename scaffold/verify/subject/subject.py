@@ -20,13 +20,11 @@ from scaffold.attributes import with_attribute
 from scaffold.verify.declared import Declared
 from scaffold.verify.measured import NotDrivableError
 from scaffold.verify.subject import discovery
-from scaffold.verify.subject.blueprint import Blueprint, blueprint_of, chosen, seeded
+from scaffold.verify.subject.blueprint import FILES, Blueprint, blueprint_of, chosen, seeded
 from scaffold.verify.subject.checkpoint import write_documents
-from scaffold.verify.subject.columns import columns, reference_columns
-from scaffold.verify.subject.diffusers_files import FILES
-from scaffold.verify.subject.driving import drive
-from scaffold.verify.subject.encoded import encoded_columns
+from scaffold.verify.subject.columns import columns, encoded_columns, reference_columns
 from scaffold.verify.subject.geometry import Geometry, candidates, image_that_runs
+from scaffold.verify.subject.rollout import drive
 from scaffold.verify.subject.settings import Settings, engine_settings
 
 STEPS = 6

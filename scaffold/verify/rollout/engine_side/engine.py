@@ -18,7 +18,7 @@ import torch
 
 from scaffold.attributes import with_attribute
 from scaffold.verify.rollout.engine_side import recorder
-from scaffold.verify.rollout.engine_side.media import media
+from scaffold.verify.rollout.engine_side.sample import media
 from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.stage_inputs import StageInputs
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory, read_trajectory

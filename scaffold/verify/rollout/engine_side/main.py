@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from scaffold.limits.collector import collector_off
+from scaffold.limits.cpu_limit import collector_off
 from scaffold.verify.rollout.check import Check, Measurement, NotApplicable
 from scaffold.verify.rollout.scenario import Scenario, scenarios
 from scaffold.verify.rollout.task import Task

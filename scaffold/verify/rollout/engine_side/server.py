@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from scaffold.limits.collector import collector_off
+from scaffold.limits.cpu_limit import collector_off
 from scaffold.verify.child.leftovers import adopt_orphans, die_with_parent, end_descendants
 
 # Modules that every run of the engine imports; forks import the model and the package.

@@ -14,8 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scaffold.files.below import is_below
-from scaffold.files.reading import read_bytes
+from scaffold.files.reading import is_below, read_bytes
 
 
 class Separator:

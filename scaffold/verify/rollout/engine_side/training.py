@@ -19,7 +19,7 @@ from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.tiny.diffusers_denoiser import ordinary_module
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory
-from scaffold.verify.subject.encoded import IDS, encoded_columns
+from scaffold.verify.subject.columns import IDS, encoded_columns
 
 SAME_SHIFT = 1e-6
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from scaffold.files.below import OutsideError, below
-from scaffold.files.reading import read_text
+from scaffold.files.reading import OutsideError, below, read_text
 from scaffold.verify.rollout.engine_side.sources import Adapters
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.engine_side.tiny.asked import noting, taken_by

@@ -23,8 +23,7 @@ from typing import Any
 import torch
 
 from scaffold.attributes import with_attribute
-from scaffold.files.below import OutsideError, below, is_below
-from scaffold.files.reading import read_text
+from scaffold.files.reading import OutsideError, below, is_below, read_text
 from scaffold.verify.rollout.engine_side.tiny import text
 from scaffold.verify.rollout.engine_side.tiny.loaded import add_up_in_float32, note_states
 from scaffold.verify.rollout.engine_side.tiny.mismatch import wanted

@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 
-from scaffold.files.below import OutsideError, below
-from scaffold.files.reading import read_text
+from scaffold.files.reading import OutsideError, below, read_text
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.engine_side.tiny.asked import asked_by, seen_by, taken_by
 from scaffold.verify.rollout.engine_side.tiny.components import EMPTY, NoTinyModelError, hold_places, randomised

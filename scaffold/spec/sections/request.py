@@ -1,9 +1,37 @@
-"""[prompt]: how the pipeline makes tokens of a prompt."""
+"""What a request brings: [tokens], [prompt], [media]."""
+
+from __future__ import annotations
+
+from typing import Any
 
 from scaffold.spec.section import Section
 
+# Name of the token whose embedding is that of the time; the source gives it no name, only an id.
+TIMESTEP_TOKEN = "timestep_token"
 
-def fill(section: Section) -> None:
+
+def fill_tokens(section: Section) -> None:
+    """Put text and id of each token; ids that only a tokenizer knows come from the preset."""
+    texts, origin = section.known("detail.tokens.text")
+    answers, _ = section.known("answers.tokens")
+    for name, answer in (answers or {}).items():
+        released: dict[str, Any] = section.sources.preset.value("tokens", name) or {}
+        text = (texts or {}).get(name)
+        same = text is None or text == released.get("text")  # another text is another token, with another id
+        token = {
+            "text": text if text or answer["id"] is not None else released.get("text"),
+            "id": answer["id"] if answer["id"] is not None else released.get("id") if same else None,
+            "config_key": released.get("config_key"),
+        }
+        section.put(name, token, f"{origin}; preset {section.sources.preset.name}" if released else origin)
+    token, origin = section.known("detail.timestep_token.id")
+    if token is not None:
+        suffix, _ = section.known("detail.chat.suffix")
+        text = suffix[-1] if suffix else None
+        section.put(TIMESTEP_TOKEN, {"text": text, "id": token, "config_key": None}, origin)
+
+
+def fill_prompt(section: Section) -> None:
     """Put keys, surrounding tokens and the chat form in which the agent loop sends a prompt."""
     section.fact("key", "detail.prompt.key")
     section.fact("negative_key", "detail.negative.keys", _negative_key)
@@ -68,3 +96,21 @@ def _put_chat(section: Section) -> None:
     if negative is not None:
         section.put("negative", "text", place)
         section.put("negative_text", f"{before}{negative}{section.values['suffix']}", f"{place}; {origin}")
+
+
+def fill_media(section: Section) -> None:
+    """Put the kinds of files, as a package with a ported denoiser has them."""
+    task = section.sources.report.task
+    if task is None:
+        return
+    origin = "flag --task"
+    for key, value in {
+        "kind": "image",
+        "inputs": ["image"],
+        "sends": ["image"],
+        "required": ["image"],
+        "lacks": [],
+        "ocr": False,
+        "structured": False,
+    }.items():
+        section.put(key, value, origin)
