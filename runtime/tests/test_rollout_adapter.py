@@ -18,6 +18,7 @@ from torch import nn
 from flow_grpo_runtime import results
 from flow_grpo_runtime.calls import COLUMN
 from flow_grpo_runtime.checkpoint import DenoiserSource
+from flow_grpo_runtime.diffusers_module import DiffusersRollout, DiffusersSource
 from flow_grpo_runtime.guidance import settings_of
 from flow_grpo_runtime.lora_updates import add_spare_linear
 from flow_grpo_runtime.model import CallPlan
@@ -163,6 +164,55 @@ def test_a_request_is_sampled_and_its_window_recorded() -> None:
     assert isinstance(rollout.asked["seed"], int)
     again = rollout(request(extra_args={"noise_level": 0.7, "true_cfg_scale": 1.0}))
     assert recorded(again.custom_output)["guidance"] == {"guidance_scale": 1.0}
+
+
+class Remembering(Denoiser):
+    """Knows a text by its place in memory, where another may lie later, and is not told of new weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[int, torch.Tensor] = {}
+
+    def forget(self) -> None:
+        self.kept.clear()
+
+    def forward(self, x: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
+        return self.out(x) + self.kept.setdefault(text.data_ptr(), self.out(text))
+
+
+class OnePlace(Pipeline):
+    """Every text lies where that of the request before lay."""
+
+    def __init__(self, *, od_config: Any) -> None:
+        super().__init__(od_config=od_config)
+        self.transformer, self.text = Remembering(), torch.ones(4)
+
+    def predict(self, x: torch.Tensor, scale: float) -> torch.Tensor:
+        made: torch.Tensor = self.transformer(x, self.text)
+        return made
+
+
+@pytest.mark.parametrize(("clears", "exact"), [("forget", True), ("", False)])
+def test_what_a_denoiser_keeps_by_place_is_dropped_before_each_call(clears: str, exact: bool) -> None:
+    plan = replace(PLAN, denoiser=Remembering, source=DiffusersSource(clears=clears))
+    names = {"rollout_plan": plan, "scheduler": FollowedScheduler()}
+    rollout: Any = type("Rollout", (DiffusersRollout, OnePlace), names)(od_config=SimpleNamespace(model=""))
+
+    def velocity() -> torch.Tensor:
+        rollout(request(steps=1, seed=3, extra_args={}))
+        made: torch.Tensor = rollout.predict(torch.ones(1, 2, 4), 1.0)
+        return made
+
+    def own() -> torch.Tensor:
+        out = rollout.transformer.out
+        made: torch.Tensor = out(torch.ones(1, 2, 4)) + out(rollout.text)
+        return made
+
+    assert torch.equal(velocity(), own())
+    rollout.text.data.mul_(-2.0)  # the next request's
+    assert torch.equal(velocity(), own()) == exact
+    rollout.transformer.out.weight.mul_(3.0)  # the actor's weights
+    assert torch.equal(velocity(), own()) == exact
 
 
 def test_validation_and_warm_up_record_nothing() -> None:

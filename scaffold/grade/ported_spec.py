@@ -121,7 +121,7 @@ def build_ported_spec(
     sections["loading"] = loading.section()
     sections["inputs"] = {**_inputs(facts), "recorded": recording.calls}
     if loaded is not None:
-        declared = ("left_out", "fixed", "renamed", "alone", "sample_dims")
+        declared = ("left_out", "fixed", "renamed", "alone", "clears", "sample_dims")
         told = {name: request.preset.value("inputs", name) for name in declared}
         sections["inputs"] |= {name: value for name, value in told.items() if value}
     sections["recording"] = recording.section()

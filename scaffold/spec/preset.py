@@ -73,6 +73,7 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
         "renamed": "a table",
         "sample_dims": "a table",
         "alone": "true or false",
+        "clears": "text",
     },
     "lora": {"rank": "a whole number", "alpha": "a whole number", "targets": "a list of text"},
     "recipe": {},

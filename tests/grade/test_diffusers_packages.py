@@ -77,6 +77,14 @@ def test_a_batch_that_the_engine_lets_see_itself_is_called_row_by_row(
     )
 
 
+def test_an_engine_that_knows_an_embedding_by_its_place_forgets_it(
+    scaffold_cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    package, _ = written(scaffold_cli, tmp_path, "HeliosPipeline")
+    adapter = (package / "vllm_omni_rollout_adapter.py").read_text(encoding="utf-8")
+    assert 'source=DiffusersSource(clears="clear_cross_attention_cache")' in adapter
+
+
 def test_an_edit_pipeline_lacks_nothing(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
     package, _ = written(scaffold_cli, tmp_path, "QwenImageEditPipeline")
     spec = tomli.loads((package / "scaffold.lock.toml").read_text(encoding="utf-8"))

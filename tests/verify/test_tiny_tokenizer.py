@@ -10,8 +10,11 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
+import torch
+
 from scaffold.verify.rollout.engine_side.prompts import PromptForm
 from scaffold.verify.rollout.engine_side.tiny import text
+from scaffold.verify.rollout.engine_side.tiny.components import Components
 
 
 @pytest.mark.parametrize(
@@ -54,3 +57,10 @@ def test_the_class_that_a_pipeline_names_loads_it(name: str, tmp_path: Path) -> 
     assert loaded.unk_token_id not in ids
     assert loaded.decode(ids, skip_special_tokens=True) == "two cats"
     assert len(loaded) == len(text.tokenizer(text.special_tokens([])))  # an encoder has a row for each
+
+
+def test_an_encoder_that_a_base_class_names_counts(tmp_path: Path) -> None:
+    made = Components(tmp_path, ["class Refined(Plain): pass"], {}, torch.float32)
+    assert made.tokenizer().chat_template is not None
+    made.inherited = ["self.text_encoder = UMT5EncoderModel.from_pretrained(path)"]
+    assert made.tokenizer().chat_template is None

@@ -162,11 +162,14 @@ class DiffusersSource(DenoiserSource):
     Attributes:
         folder: below the checkpoint.
         alone: the engine calls the denoiser for each sample of a batch alone, see :func:`each_alone`.
+        clears: method of the engine's denoiser that drops what it kept of earlier calls, made before each one; for a
+            class that knows an argument by its place in memory, where another may lie later, or by weights since gone.
     """
 
     build: Callable[[Any], Any] | None = None
     folder: str = FOLDER
     alone: bool = False
+    clears: str = ""
 
     def weights(self, model_path: str) -> dict[str, torch.Tensor]:
         """Tensors of the checkpoint by diffusers' names, mapped from its files.
@@ -267,6 +270,9 @@ class DiffusersRollout(RecordedRollout):
         source: Any = self.rollout_plan.source
         if source.alone and not self._watched:
             vars(self._engine_denoiser)["forward"] = each_alone(self._engine_denoiser.forward)
+        if source.clears and not self._watched:
+            clear = getattr(self._engine_denoiser, source.clears)
+            self._engine_denoiser.register_forward_pre_hook(lambda module, args: clear())
         super()._watch()
 
     def fill_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:

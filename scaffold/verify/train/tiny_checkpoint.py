@@ -77,9 +77,17 @@ def make_tiny_checkpoint(
     model = Path(task.checkpoint)
     hub = _hub(model / "hub", folder / "hub")
     sizes = {name: str(found[name]) for name in ("height", "width", "num_frames") if found[name]}
+    plain = {name: value for name, value in found["values"].items() if isinstance(value, bool | int | float | str)}
+    asked = {"OMNI_SCAFFOLD_TRAIN_REQUEST": json.dumps(plain)} if plain else {}
     return TinyCheckpoint(
         model,
-        {"TOKENIZER_PATH": found["tokenizer"], "SAMPLE": str(row), **hub, **{n.upper(): v for n, v in sizes.items()}},
+        {
+            "TOKENIZER_PATH": found["tokenizer"],
+            "SAMPLE": str(row),
+            **hub,
+            **asked,
+            **{name.upper(): value for name, value in sizes.items()},
+        },
         {f"{PIPELINE}.{name}": value for name, value in sizes.items()},
     )
 

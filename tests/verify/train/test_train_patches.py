@@ -165,6 +165,21 @@ def test_small_size_takes_the_place_of_a_table_of_large_ones(tmp_path: Path) -> 
     assert "not the table that scaffold.toml has" in refused.value.stderr
 
 
+def test_a_request_brings_what_the_package_s_verify_gives_it(tmp_path: Path) -> None:
+    folder = tmp_path / "verl_omni" / "agent_loop"
+    folder.mkdir(parents=True)
+    for place in (folder.parent, folder):
+        (place / "__init__.py").touch()
+    (folder / "diffusion_agent_loop.py").write_text("def _config_to_sampling_dict(config):\n    return dict(config)\n")
+    code = (
+        "from verl_omni.agent_loop.diffusion_agent_loop import _config_to_sampling_dict as told\n"
+        "print(json.dumps({'told': [told({'height': 64}), told({'noise_level': 1.0})]}))"
+    )
+    given = json.dumps({"use_resolution_binning": False, "height": 8})
+    found = started(tmp_path, code, OMNI_SCAFFOLD_TRAIN="patches", OMNI_SCAFFOLD_TRAIN_REQUEST=given)
+    assert found["told"] == [{"height": 64, "use_resolution_binning": False}, {"noise_level": 1.0}]
+
+
 def test_sizes_that_a_source_writes_out_are_those_of_the_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "denoiser.py").write_text("class Layers:\n    def __init__(self, dim=3840):\n        self.dim = dim\n")
     code = "from denoiser import Layers\nprint(json.dumps({'dim': Layers().dim}))"

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from scaffold.files.reading import OutsideError, below, read_text
-from scaffold.verify.rollout.engine_side.sources import Adapters
+from scaffold.verify.rollout.engine_side.sources import MODELS, Adapters
 from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.rollout.engine_side.tiny.asked import noting, taken_by
 from scaffold.verify.rollout.engine_side.tiny.components import Components, NoTinyModelError, hold_places, randomised
@@ -233,6 +233,11 @@ def growing(
     write_files(folder, given["files"], dtype)
     components = Components(folder, [source, *facts["tokens"]], given["components"], dtype, given["released"])
     module = DiffusersModule(facts) if facts["loaded"] else PortedModule(package, facts)
+    # A subclass has the text encoder of what it inherits from.
+    above = {base.__module__ for base in pipeline.__mro__[1:] if base.__module__.startswith(MODELS)}
+    components.inherited = [
+        inspect.getsource(importlib.import_module(name)) for name in sorted(above - {pipeline.__module__})
+    ]
     components.classes = component_classes(str(facts["pipeline"])) if facts["loaded"] else {}
     area = facts.get("area")
     if area and not hasattr(importlib.import_module(pipeline.__module__), area):

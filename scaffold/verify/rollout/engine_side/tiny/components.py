@@ -78,6 +78,7 @@ class Components:
         released: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         self.folder, self.sources, self.given, self.released = folder, list(sources), given, released or {}
+        self.inherited: list[str] = []  # texts of modules that the pipeline's class inherits from
         self.classes: dict[str, Any] = {}  # of components by their folders, where a library says them
         self.channels: int | None = None  # of the latents, where the denoiser's configuration says it
         self.dtype = dtype
@@ -287,7 +288,7 @@ class Components:
 
     def tokenizer(self, cls: Any = None) -> Any:
         """The tokenizer of the checkpoint, whose class it may be told."""
-        return text.tokenizer(text.special_tokens(self.sources), text.chats(self.sources), cls)
+        return text.tokenizer(text.special_tokens(self.sources), text.chats([*self.sources, *self.inherited]), cls)
 
     def _processor(self, cls: Any) -> Any:
         """A processor of its parts: our tokenizer, and of everything else the default of the same model."""

@@ -17,6 +17,7 @@ from scaffold.verify.rollout.engine_side.tiny import constants
 from scaffold.verify.train.trainer_side.hooks import Hooks, of_run
 
 MODELS = "vllm_omni.diffusion.models"
+AGENT_LOOP = "verl_omni.agent_loop.diffusion_agent_loop"
 TOKENIZERS = "transformers.tokenization_utils_base"
 PLAIN = ("TokenizersBackend", "PreTrainedTokenizerFast")  # names of the class that adds no rule, by version
 
@@ -51,6 +52,26 @@ def small_sizes() -> Hooks:
         setattr(module, table["constant"], replaced(module, table, [(table["side"], table["side"])])[1])
 
     return {table["module"]: replace} if table else {}
+
+
+@of_run
+def given_request() -> Hooks:
+    """Every request brings what ``[verify.request]`` gives, as at level ``rollout``, beside what VeRL-Omni declares.
+
+    A pipeline that would make small images as large as its released sizes is told there not to.
+    """
+    given: Any = json.loads(os.environ.get("OMNI_SCAFFOLD_TRAIN_REQUEST") or "null")
+
+    def bring(module: Any) -> None:
+        original = module._config_to_sampling_dict
+
+        def settings(config: Any) -> dict[str, Any]:
+            declared: dict[str, Any] = original(config)
+            return {**given, **declared} if "height" in declared else declared
+
+        module._config_to_sampling_dict = settings
+
+    return {AGENT_LOOP: bring} if given else {}
 
 
 @of_run
