@@ -13,9 +13,9 @@ try:
     import re
     from typing import NoReturn
 
+    from scaffold import limits
     from scaffold.errors import ScaffoldError
     from scaffold.files.reading import RefusedFileError
-    from scaffold.limits import own_process
     from scaffold.terminal.interrupt import EXIT_CODE, line
     from scaffold.terminal.printable import printable
 except KeyboardInterrupt:  # as `main` says it, before there is anything to say it with
@@ -37,7 +37,7 @@ _MEANT = r"\.? \(?(?:Did you mean|Possible options:) ([^()?]+)[)?]+$"
 def run() -> NoReturn:
     """The console script: runs `main` in a process that then exits, so that garbage is never collected."""
     gc.disable()
-    own_process.MAY_CACHE = True
+    limits.MAY_CACHE = True
     try:
         main()
     finally:

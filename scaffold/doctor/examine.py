@@ -20,9 +20,8 @@ from scaffold.errors import ScaffoldError
 from scaffold.files import git
 from scaffold.files.reading import read_text
 from scaffold.files.resources import install_command
-from scaffold.inspect.report_console import report_console
 from scaffold.limits import child_process
-from scaffold.terminal.console import said
+from scaffold.terminal.console import report_console, said
 from scaffold.upstream import cache_root
 from scaffold.upstream.at_hand import at_hand, damaged
 from scaffold.upstream.builds import is_own

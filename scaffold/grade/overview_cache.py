@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from scaffold import limits
 from scaffold.errors import ScaffoldError
 from scaffold.grade.models_page import row as grade_row
 from scaffold.inspect.report_cache import CachedAnswer
 from scaffold.inspect.table import inspect_all, row
-from scaffold.limits import own_process
 from scaffold.terminal.progress import announce
 from scaffold.upstream import UpstreamSource
 
@@ -81,7 +81,7 @@ def cached_overview(
 
     A table with an unreadable pipeline is not cached: a time limit may be the cause.
     """
-    if not (source.digest and own_process.MAY_CACHE):
+    if not (source.digest and limits.MAY_CACHE):
         return overview(selector, progress=progress)
     entry = CachedAnswer("lists", [source.digest, source.version], _ROOMS)
     table: dict[str, Any] | None = entry.load()

@@ -9,8 +9,7 @@ from rich.text import Text
 
 from scaffold.grade import COMPLETE, PARTIAL, REFUSED, UNPROVEN
 from scaffold.grade.models_page import DIFFUSERS
-from scaffold.inspect.report_console import report_console
-from scaffold.terminal.console import said
+from scaffold.terminal.console import report_console, said
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -6,10 +6,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from scaffold import limits
 from scaffold.inspect import report_cache
 from scaffold.inspect.facts import UNKNOWN, Confidence, Evidence, Fact
 from scaffold.inspect.report import EDIT, FILES, STREAMED, Report, configured
-from scaffold.limits import own_process
 from scaffold.upstream.own_pipeline import with_own_pipeline
 
 # Facts a configuration file of the checkpoint may give instead of the source.
@@ -43,7 +43,7 @@ def inspect_pipeline(
         ScaffoldError: no such pipeline, or its module cannot be read.
     """
     source, pipeline = with_own_pipeline(source, pipeline)
-    if source.digest and own_process.MAY_CACHE:
+    if source.digest and limits.MAY_CACHE:
         entry = report_cache.CachedReport(source, pipeline, task)
         report = entry.read()
         if report is None:

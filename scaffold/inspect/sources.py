@@ -59,8 +59,7 @@ def _is_of_checkpoint(report: Report, file: str) -> bool:
 
 def print_lines(answer: dict[str, Any]) -> None:
     """Print what `lines_of` returned, the line itself marked."""
-    from scaffold.inspect.report_console import report_console
-    from scaffold.terminal.console import said
+    from scaffold.terminal.console import report_console, said
 
     console = report_console()
     console.print(said((answer["fact"], "bold"), f" = {answer['value']!r} ({answer['confidence']})"), soft_wrap=True)

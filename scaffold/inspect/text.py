@@ -92,7 +92,7 @@ def print_report(
         asked: the pipeline as it was asked for.
     """
     if console is None:
-        from scaffold.inspect.report_console import report_console
+        from scaffold.terminal.console import report_console
 
         console = report_console(picture=svg is not None)
     for part in render(report, console.width, options, asked):

@@ -11,8 +11,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.files.layout import layout_of
 from scaffold.plan.hooks import RegistryEdit
 from scaffold.plan.models_page import ModelsPageEdit
-from scaffold.plan.runner import RunnerEdit
-from scaffold.plan.smoke_groups import SmokeGroupEdit
+from scaffold.plan.runner import RunnerEdit, SmokeGroupEdit
 from scaffold.render.rendered import RenderedFile
 
 # An example page's entry in the Examples toctree of the documentation's index, as text.

@@ -56,14 +56,14 @@ class ModuleInfo:
 
 def _changed(node: ast.AST) -> str | None:
     """The name whose table a statement changes: ``NAME.update(…)``, ``NAME[key] = …``, ``NAME |= …``."""
-    held: ast.AST | None = None
+    table: ast.AST | None = None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        held = node.func.value if node.func.attr in ("update", "setdefault", "pop", "clear") else None
+        table = node.func.value if node.func.attr in ("update", "setdefault", "pop", "clear") else None
     elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-        held = node.value
+        table = node.value
     elif isinstance(node, ast.AugAssign):
-        held = node.target
-    return held.id if isinstance(held, ast.Name) else None
+        table = node.target
+    return table.id if isinstance(table, ast.Name) else None
 
 
 def _asks_for_accelerator(node: ast.If) -> bool:

@@ -72,8 +72,8 @@ def own_digests(
         own: values of ``scaffold.toml``, which stand in it as rendered; one that is a person's own has an empty digest
             where the tool gave none.
     """
-    held, rendered = digests(locked), digests(own)
-    found = {name: value for name, value in derived.items() if name not in held and rendered.get(name) != value}
+    recorded, rendered = digests(locked), digests(own)
+    found = {name: value for name, value in derived.items() if name not in recorded and rendered.get(name) != value}
     found |= dict.fromkeys((name for name in rendered if name not in derived), "")
     return dict(sorted(found.items()))
 

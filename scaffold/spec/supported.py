@@ -66,9 +66,9 @@ def refuse_unsupported(report: Report) -> None:
             continue
         if fact.value not in values:
             _refuse(report, name, fact)
-    held = report.fact("answers.scheduler.class")
-    if held.value is not None and not _known(report, "detail.schedule.kind"):
-        _refuse(report, "answers.scheduler.class", held, f"its schedule is that of {held.value}")
+    scheduler = report.fact("answers.scheduler.class")
+    if scheduler.value is not None and not _known(report, "detail.schedule.kind"):
+        _refuse(report, "answers.scheduler.class", scheduler, f"its schedule is that of {scheduler.value}")
     for (name, value), needed in NEEDS.items():
         if report.fact(name).value == value and not _known(report, needed):
             _refuse(report, name, report.fact(name))

@@ -1,4 +1,4 @@
-"""The tool's console: printed text cannot control the terminal, nor be read as markup."""
+"""The tool's console: printed text cannot control the terminal, nor be read as markup; and how wide a report is."""
 
 from __future__ import annotations
 
@@ -54,3 +54,21 @@ def said(*parts: object) -> Text:
         text, style = part if isinstance(part, tuple) else (part, "")
         line.append(printable_command(text), style)
     return line
+
+
+# Wide enough for the longest place of vllm-omni beside its answer.
+FILE_WIDTH = 140
+PICTURE_WIDTH = 110
+
+
+def report_console(*, picture: bool = False) -> SafeConsole:
+    """Standard output as a console.
+
+    Args:
+        picture: whether the report is kept as a picture too, which has a width of its own.
+    """
+    if picture:
+        return SafeConsole(record=True, width=PICTURE_WIDTH)
+    attended = any(os.isatty(descriptor) for descriptor in range(3))
+    width = None if attended or "COLUMNS" in os.environ else FILE_WIDTH
+    return SafeConsole(width=width)

@@ -10,10 +10,11 @@ import contextlib
 import hashlib
 import secrets
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 from scaffold.errors import ScaffoldError
-from scaffold.files.reading import open_regular, read_text
+from scaffold.files.reading import open_file, open_regular, read_text
 from scaffold.scratch import scratch_folder
 from scaffold.terminal.progress import step
 from scaffold.upstream.cache import cache_root
@@ -131,3 +132,39 @@ def _store_digest(wheel: Path, digest: str) -> None:
     with temporary.open("x", encoding="utf-8") as file:
         file.write(f"{digest}  {wheel.name}\n")
     temporary.replace(_digest_file(wheel))
+
+
+DIFFUSERS = "diffusers"
+
+
+def installed_diffusers() -> str | None:
+    """Version of the installed diffusers, or None."""
+    try:
+        return metadata.version(DIFFUSERS)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def other_diffusers(version: str) -> Path:
+    """Folder that holds ``diffusers/`` of ``version`` and nothing else, fetched and unzipped on first use.
+
+    Raises:
+        ScaffoldError: the release cannot be fetched, or the cache cannot be written.
+    """
+    folder = cache_root() / "unzipped" / f"{DIFFUSERS}-{version}"
+    if folder.is_dir():
+        return folder
+    wheel = fetch_wheel(DIFFUSERS, version)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with scratch_folder("unzip", folder.parent) as staging:
+            with open_file(wheel) as stream, zipfile.ZipFile(stream) as archive:
+                archive.extractall(staging)
+            try:
+                staging.replace(folder)
+            except OSError:  # another process may have been faster; both folders are the same
+                if not folder.is_dir():
+                    raise
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ScaffoldError(f"{wheel.name} cannot be unzipped into {folder.parent}: {error}") from None
+    return folder

@@ -16,7 +16,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.files.resources import install_command, kit_root
 from scaffold.scratch import scratch_folder
 from scaffold.target import profile_for_checkout
-from scaffold.upstream.other_diffusers import installed_diffusers, other_diffusers
+from scaffold.upstream.fetch import installed_diffusers, other_diffusers
 from scaffold.verify.catalogue import ContractEntry, catalogue
 from scaffold.verify.executed_text import executed_text
 from scaffold.verify.host_process import IMPORT, host_events

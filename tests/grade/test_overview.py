@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from scaffold import limits
 from scaffold.grade import overview_cache
 from scaffold.grade.overview_cache import overview
 from scaffold.grade.overview_text import print_overview
-from scaffold.limits import own_process
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "inspect"))
 import synthetic
@@ -117,7 +117,7 @@ def test_the_table_of_a_release_is_read_once(
 ) -> None:
     """It is kept for the console script; one in which a pipeline could not be read is not."""
     monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(own_process, "MAY_CACHE", True)
+    monkeypatch.setattr(limits, "MAY_CACHE", True)
     read: list[str | None] = []
 
     def reading(selector: str | None, **_: object) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
+from scaffold import limits
 from scaffold.checkpoint import read_manifest
 from scaffold.files.resources import PACKAGE_ROOT, presets_root
 from scaffold.inspect import Report, engine, inspect_pipeline, report_cache
 from scaffold.inspect.facts import Fact
 from scaffold.inspect.report_cache import CachedReport
-from scaffold.limits import own_process
 from scaffold.upstream import UpstreamSource, locate
 
 VERSION = "9.9.0"
@@ -53,7 +53,7 @@ def put(cache: Path, files: dict[str, str] = FILES) -> Path:
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A cache with one release in it, asked by the console script."""
     monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(own_process, "MAY_CACHE", True)
+    monkeypatch.setattr(limits, "MAY_CACHE", True)
     put(tmp_path / "cache")
     return tmp_path / "cache"
 
@@ -82,7 +82,7 @@ def test_a_checkpoint_is_put_into_what_is_kept(entry: CachedReport, monkeypatch:
 
 def test_what_is_kept_is_what_was_found(entry: CachedReport, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(own_process, "MAY_CACHE", False)
+        patch.setattr(limits, "MAY_CACHE", False)
         found = inspect_pipeline(locate(VERSION), PIPELINE)
     monkeypatch.setattr(engine, "answer_all", never)
     again = inspect_pipeline(locate(VERSION), PIPELINE)
@@ -210,7 +210,7 @@ def test_what_may_change_is_not_kept(cache: Path) -> None:
 
 
 def test_a_process_of_others_keeps_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_process, "MAY_CACHE", False)
+    monkeypatch.setattr(limits, "MAY_CACHE", False)
     inspect_pipeline(locate(VERSION), PIPELINE)
     assert not (cache / "reports").exists()
 

@@ -13,7 +13,7 @@ import pytest
 
 from scaffold.errors import ScaffoldError
 from scaffold.plan.models_page import ModelsPageEdit
-from scaffold.plan.smoke_groups import SmokeGroupEdit
+from scaffold.plan.runner import SmokeGroupEdit
 
 CHECKOUT = Path(os.environ.get("VERL_OMNI_SRC", "/nonexistent"))
 SCRIPT = "examples/flowgrpo_trainer/toy/run_toy_ocr_lora.sh"

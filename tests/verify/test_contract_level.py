@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from scaffold.scratch import tidy
-from scaffold.upstream import other_diffusers
+from scaffold.upstream import fetch
 from scaffold.verify import contract_level, host_process
 from scaffold.verify.catalogue import catalogue
 from scaffold.verify.run import verify
@@ -397,7 +397,7 @@ def test_the_other_diffusers_that_cannot_be_had_is_a_skip(
         raise ScaffoldError(f"cannot fetch {distribution} {version}: the package index cannot be reached")
 
     monkeypatch.setenv("OMNI_SCAFFOLD_CACHE", str(tmp_path))
-    monkeypatch.setattr(other_diffusers, "fetch_wheel", nothing)
+    monkeypatch.setattr(fetch, "fetch_wheel", nothing)
     found = results(reference / PACKAGE, "schedule-diffusers-0.38.0", "schedule-diffusers-0.40.0")
     assert "skip" in {check.status for check in found.values()}
     assert all("cannot be reached" in check.reason for check in found.values() if check.status == "skip")

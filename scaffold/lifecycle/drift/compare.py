@@ -19,8 +19,7 @@ from scaffold.grade.origin import refuse_other_code
 from scaffold.inspect import inspect_pipeline
 from scaffold.lifecycle.derive import derive
 from scaffold.lifecycle.drift.dependents import Dependents, Rendering
-from scaffold.lifecycle.drift.executed import executed_changes
-from scaffold.lifecycle.drift.facts import FactChange, changed_facts
+from scaffold.lifecycle.drift.facts import FactChange, changed_facts, executed_changes
 from scaffold.lifecycle.drift.hunks import Hunk, hunks, on_disk
 from scaffold.lifecycle.drift.names import Names
 from scaffold.lifecycle.drift.report import Drift, FactDrift

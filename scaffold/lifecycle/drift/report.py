@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scaffold.inspect.facts import Evidence
     from scaffold.lifecycle.drift.dependents import Dependents
-    from scaffold.lifecycle.drift.executed import ExecutedChange
-    from scaffold.lifecycle.drift.facts import FactChange
+    from scaffold.lifecycle.drift.facts import ExecutedChange, FactChange
     from scaffold.lifecycle.drift.hunks import Hunk
     from scaffold.lifecycle.drift.surface import SurfaceChange
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from scaffold.inspect.facts import Evidence, Fact
-    from scaffold.lifecycle.drift.executed import ExecutedChange
+    from scaffold.lifecycle.drift.facts import ExecutedChange
     from scaffold.lifecycle.drift.hunks import Hunk
     from scaffold.lifecycle.drift.report import Drift, FactDrift
     from scaffold.lifecycle.drift.surface import SurfaceChange

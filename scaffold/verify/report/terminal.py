@@ -11,8 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from scaffold.inspect.report_console import report_console
-from scaffold.terminal.console import SafeConsole, said
+from scaffold.terminal.console import SafeConsole, report_console, said
 from scaffold.terminal.printable import printable
 from scaffold.verify.report.number import figures
 from scaffold.verify.report.verdict import LIBRARIES, counts, next_steps, pitfalls, skips

@@ -1,1 +1,1 @@
-"""One module a scenario: what it declares under ``CHECKS`` and how ``measure`` measures it."""
+"""One scenario a class, or a module: what it declares under ``CHECKS`` and how ``measure`` measures it."""

@@ -1,1 +1,1 @@
-"""One contract a module: ``CHECK``, ``measure(training)``, and ``applies(variant)`` where not every variant has it."""
+"""One contract a class, or a module: ``CHECK``, ``measure(training)``, ``applies(variant)`` where not all have it."""

@@ -1,3 +1,0 @@
-"""Whether this process is the console script's: no part of the tool is patched, so results may be cached."""
-
-MAY_CACHE = False
