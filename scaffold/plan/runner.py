@@ -92,8 +92,8 @@ def remove_entry(source: str, script: str) -> str:
 class RunnerEdit:
     """`add_entry` and `remove_entry` for one script, as an edit of the runner at ``path``.
 
-    An entry is ``run_test 7 "title" \\`` followed by what it runs. Older runners call ``run_selected_test`` and list the
-    enabled numbers in ``declare -A RUN_TEST=( [0]=1 … )``, which then needs the new number too.
+    An entry is ``run_test 7 "title" \\`` followed by what it runs. Older runners call ``run_selected_test`` and list
+    the enabled numbers in ``declare -A RUN_TEST=( [0]=1 … )``, which then needs the new number too.
     """
 
     path: str
