@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 WRITES = ("open", "os.rename", "os.mkdir", "os.link", "os.symlink", "os.remove", "os.rmdir")
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["pytest", "scaffold.plan.transaction", "scaffold.plan.transaction", "scaffold.render"])
+FORKS.set_forkserver_preload(["pytest", "scaffold.plan.transaction", "scaffold.render"])
 
 
 def killed_at_step(step: int, action: Callable[[], object]) -> bool:
