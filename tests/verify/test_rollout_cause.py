@@ -28,7 +28,9 @@ from scaffold.verify.rollout.engine_side.recipe import Recipe
 from scaffold.verify.rollout.engine_side.recorder import StepTaken, step_at
 from scaffold.verify.rollout.engine_side.training import Training, filled
 from scaffold.verify.rollout.engine_side.trajectory import Trajectory
-from scaffold.verify.rollout.scenarios import declared, negative_prompt, noise, row, window, window_per_step
+from scaffold.verify.rollout.scenarios import declared, row
+from scaffold.verify.rollout.scenarios.guidance import NegativePrompt
+from scaffold.verify.rollout.scenarios.noise import IndependentNoise, Window, WindowPerStep
 
 
 def call(*rows: list[float], level: float = 0.5) -> Any:
@@ -129,7 +131,7 @@ def test_windows_belong_to_a_training_step(begin: Any, told: str, value: float) 
         table=object(), first=[SimpleNamespace(walked=6)], recipe=Recipe(8, 8), texts=("a", "b")
     )
     bench.roll_out = roll_out
-    (found,) = window_per_step.measure(bench)
+    (found,) = WindowPerStep.measure(bench)
     assert (found.value, told in found.reason) == (value, True), found.reason
 
 
@@ -211,7 +213,7 @@ def test_each_range_gives_exactly_the_window_that_is_asked_for(short: int, value
         compare=lambda samples, recipe: Comparison(()),
         equal=lambda pair, found: (),
     )
-    found = next(window.measure(bench))
+    found = next(Window.measure(bench))
     assert found.value == value, found.reason
     assert ("[4, 6): 1 steps" in found.reason or "[0, 2): 1 steps" in found.reason) is bool(short)
     assert ("a window of 3 anywhere: 2 steps" in found.reason) is bool(short)
@@ -271,11 +273,11 @@ def test_another_negative_prompt_of_the_same_form_gives_another_velocity(
         roll_out=roll_out,
         engine=SimpleNamespace(negative_prompt=of_request),
     )
-    (found,) = negative_prompt.measure(bench)
+    (found,) = NegativePrompt.measure(bench)
     assert (found.value, (wrong or "two negative prompts") in found.reason) == (float(bool(wrong)), True), found.reason
     bench.recipe = Recipe(8, 8)
     with pytest.raises(NotApplicable, match="does not guide"):
-        next(negative_prompt.measure(bench))
+        next(NegativePrompt.measure(bench))
 
 
 def test_embeddings_of_one_length_are_told_by_what_the_rollout_hands_over() -> None:
@@ -313,10 +315,12 @@ def test_noise_is_what_the_rollout_added_whatever_training_makes_of_the_mean() -
     def measured(*samples: Trajectory) -> float:
         training = SimpleNamespace(recompute=lambda *_: SimpleNamespace(means=wrong))
         bench: Any = SimpleNamespace(roll_out=lambda *_: samples, training=training, recipe=None, texts=["a"])
-        (found,) = noise.measure(bench)
+        (found,) = IndependentNoise.measure(bench)
         return float(found.value or 0.0)
 
-    assert measured(*samples) < noise.LIMIT
-    assert measured(*(replace(sample, means=[]) for sample in samples)) > noise.LIMIT, "training alone is left"
+    assert measured(*samples) < IndependentNoise.LIMIT
+    assert measured(*(replace(sample, means=[]) for sample in samples)) > IndependentNoise.LIMIT, (
+        "training alone is left"
+    )
     same = replace(samples[1], latents=samples[0].latents)
-    assert measured(samples[0], same) > noise.LIMIT, "one noise for both samples"
+    assert measured(samples[0], same) > IndependentNoise.LIMIT, "one noise for both samples"

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from scaffold.verify.formulas import log_prob_limit, transition  # noqa: E402
 from scaffold.verify.rollout.check import LOG_PROB, Measurement  # noqa: E402
 from scaffold.verify.rollout.engine_side.recorder import StepTaken  # noqa: E402
-from scaffold.verify.rollout.scenarios.sde import CHECKS, limited  # noqa: E402
+from scaffold.verify.rollout.scenarios.noise import Sde, limited  # noqa: E402
 
 NOISE = 0.7
 
@@ -45,6 +45,6 @@ def test_a_trajectory_out_of_step_stays_one() -> None:
 
 
 def test_other_kinds_have_one_limit() -> None:
-    limits = {check.id: check.limit for check in CHECKS if check.id.endswith("log-prob")}
+    limits = {check.id: check.limit for check in Sde.CHECKS if check.id.endswith("log-prob")}
     open_ended = {name for name, limit in limits.items() if limit is None}
     assert open_ended == {"rollout-dance-sde-log-prob"}

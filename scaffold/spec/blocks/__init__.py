@@ -1,15 +1,14 @@
 """What the tool must know of a block of ``templates/blocks``: whether a checkpoint has it, its sizes, its parameters.
 
-A module here has the name of its template: ``latent_input_patches`` stands for
-``templates/blocks/latent_input_patches.py.jinja``. It is found by walking the folder.
+A module here has the name of a role, and its classes those of the role's templates: ``Patches`` of ``latent_input``
+stands for ``templates/blocks/latent_input_patches.py.jinja``.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scaffold.remap import Rule
 
@@ -22,7 +21,7 @@ ROLES = ("latent_input", "latent_output")
 
 
 class Block(Protocol):
-    """What a module of this folder offers; ``ORDER`` says who is asked first."""
+    """What a class with an ``ORDER`` offers, which says who is asked first."""
 
     ORDER: int
 
@@ -41,10 +40,9 @@ class Block(Protocol):
 
 def kinds(role: str) -> dict[str, Block]:
     """Return the blocks that can play a role such as ``latent_input``, by kind, in the order they are asked."""
-    names = [info.name for info in pkgutil.iter_modules(__path__) if info.name.startswith(f"{role}_")]
-    found = {name.removeprefix(f"{role}_"): importlib.import_module(f"{__name__}.{name}") for name in names}
-    ordered = sorted(found.items(), key=lambda entry: (entry[1].ORDER, entry[0]))
-    return {kind: cast("Block", module) for kind, module in ordered}
+    module = importlib.import_module(f"{__name__}.{role}")
+    found = {name.lower(): part for name, part in vars(module).items() if hasattr(part, "ORDER")}
+    return dict(sorted(found.items(), key=lambda entry: (entry[1].ORDER, entry[0])))
 
 
 def established(section: Section) -> tuple[Rule, ...]:

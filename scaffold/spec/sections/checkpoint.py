@@ -51,8 +51,8 @@ def fill_checkpoint(section: Section) -> None:
     ]
     section.put("table", table, "the rules applied to the headers, folded by layer")
     section.put("files", list(files), origin)
-    held = sum(tensor.nbytes for tensor in headers.tensors.values() if tensor.file in files)
-    section.put("bytes", held, origin)
+    size = sum(tensor.nbytes for tensor in headers.tensors.values() if tensor.file in files)
+    section.put("bytes", size, origin)
     if section.sources.preset.value(section.name, "index") is not None:
         section.preset("index")
     prefix = section.sources.report.facts.get("detail.checkpoint.loader_prefix")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from scaffold.errors import RefusedError
-from scaffold.spec.blocks.latent_input_patches import patch_modules
+from scaffold.spec.blocks.latent_input import patch_modules
 from scaffold.spec.configuration import ROOT, follow, positive_int, root_config
 from scaffold.spec.section import Section
 

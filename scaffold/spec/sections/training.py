@@ -47,8 +47,8 @@ def put_merge(section: Section) -> None:
 def _linears(section: Section) -> list[str]:
     """Names of the linear layers of the training module, ``*`` for the number of a layer."""
     shapes = parameters(section.before["architecture"], section.before["latents"])
-    held = [name for name, shape in shapes.items() if name.endswith(".weight") and len(shape) == 2]
-    names = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name.removesuffix(".weight"), count=1) for name in held)
+    weights = [name for name, shape in shapes.items() if name.endswith(".weight") and len(shape) == 2]
+    names = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name.removesuffix(".weight"), count=1) for name in weights)
     return [name for name in names if name != "embed_tokens"]
 
 

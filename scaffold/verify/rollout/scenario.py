@@ -1,4 +1,4 @@
-"""The scenarios: every module of ``scenarios/`` declares checks and measures them."""
+"""The scenarios: each class in a module of ``scenarios/``, or a module with one alone, measures its checks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Scenario(Protocol):
-    """What a module of ``scenarios/`` offers.
+    """What a class or module of ``scenarios/`` offers.
 
     ``ORDER`` is its place: what changes weights comes after what does not. ``DTYPE`` names the process that runs it.
     ``measure`` yields a measurement for each of ``CHECKS`` and may raise ``NotApplicable``.
@@ -35,8 +35,9 @@ class Scenario(Protocol):
 def scenarios() -> tuple[Scenario, ...]:
     """Return all scenarios in the order they run."""
     names = [info.name for info in pkgutil.iter_modules(room.__path__)]
-    found = [cast("Scenario", importlib.import_module(f"{room.__name__}.{name}")) for name in names]
-    return tuple(sorted(found, key=lambda scenario: (scenario.DTYPE != "float32", scenario.ORDER)))
+    modules = [importlib.import_module(f"{room.__name__}.{name}") for name in names]
+    found = [part for module in modules for part in (module, *vars(module).values()) if hasattr(part, "CHECKS")]
+    return tuple(sorted(cast("list[Scenario]", found), key=lambda part: (part.DTYPE != "float32", part.ORDER)))
 
 
 def all_checks() -> tuple[Check, ...]:

@@ -73,14 +73,24 @@ class Contract:
 
 
 def contracts(variant: Variant) -> list[Contract]:
-    """The contracts of a variant, in the order of their modules' names; the ids name any but the ordinary variant."""
+    """The contracts of a variant, in the order of their names; the ids name any but the ordinary variant.
+
+    Each is a class in a module of ``contracts/``, or a module with one alone.
+    """
     package = importlib.import_module("scaffold.verify.train.contracts")
-    found = []
-    for entry in pkgutil.iter_modules(package.__path__):
-        module: Any = importlib.import_module(f"{package.__name__}.{entry.name}")
-        if getattr(module, "applies", lambda _: True)(variant):
-            found.append(Contract(_named(module.CHECK, variant), module.measure))
-    return found
+    names = [entry.name for entry in pkgutil.iter_modules(package.__path__)]
+    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    parts: list[Any] = [part for module in modules for part in (module, *vars(module).values())]
+    return [
+        Contract(_named(part.CHECK, variant), part.measure)
+        for part in sorted((part for part in parts if hasattr(part, "CHECK")), key=_place)
+        if getattr(part, "applies", lambda _: True)(variant)
+    ]
+
+
+def _place(part: Any) -> str:
+    """``oldpolicy`` of the module ``old_policy`` and of a class ``OldPolicy``."""
+    return str(part.__name__.rpartition(".")[2].replace("_", "").lower())
 
 
 def _named(check: Check, variant: Variant) -> Check:
