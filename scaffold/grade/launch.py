@@ -115,6 +115,9 @@ def media(section: Section, facts: Established) -> None:
     inputs = section.fact("inputs", "detail.media.inputs") or []
     section.known_fact("prepared", "detail.media.prepared")
     demanded, place = section.known("detail.media.required")
+    declared = section.sources.preset.value(section.name, "required")
+    if declared is not None:  # what a request is refused without, where text does not show it
+        demanded, place = declared, f"preset {section.sources.preset.name}"
     # Inputs computed by another stage are not part of the data set.
     held = ("multi_modal_data",) if inputs else ()  # the table that these stand in
     required = [name for name in demanded or [] if name not in held and not name.endswith(_ENCODED)]

@@ -13,7 +13,7 @@ from scaffold.errors import ScaffoldError
 from scaffold.plan.change import FileState
 from scaffold.plan.edits import FileEdit
 from scaffold.plan.hooks import REGISTRY, RegistryEdit
-from scaffold.plan.registry.submodules import place
+from scaffold.plan.registry.order import place
 from scaffold.plan.unified import difference
 from scaffold.target.profile import ContractProfile
 

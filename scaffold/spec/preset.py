@@ -75,6 +75,7 @@ KEYS: Mapping[str, Mapping[str, str | None] | str] = {
         "alone": "true or false",
         "clears": "text",
     },
+    "media": {"required": "a list of text"},
     "lora": {"rank": "a whole number", "alpha": "a whole number", "targets": "a list of text"},
     "recipe": {},
     "deploy": {

@@ -85,12 +85,13 @@ def test_an_engine_that_knows_an_embedding_by_its_place_forgets_it(
     assert 'source=DiffusersSource(clears="clear_cross_attention_cache")' in adapter
 
 
-def test_an_edit_pipeline_lacks_nothing(scaffold_cli: Callable[..., Any], tmp_path: Path) -> None:
-    package, _ = written(scaffold_cli, tmp_path, "QwenImageEditPipeline")
+@pytest.mark.parametrize("pipeline", ["QwenImageEditPipeline", "QwenImageEditPlusPipeline"])
+def test_an_edit_pipeline_lacks_nothing(scaffold_cli: Callable[..., Any], tmp_path: Path, pipeline: str) -> None:
+    package, _ = written(scaffold_cli, tmp_path, pipeline)
     spec = tomli.loads((package / "scaffold.lock.toml").read_text(encoding="utf-8"))
     assert spec["values"]["media"]["lacks"] == []
     assert spec["values"]["grade"]["value"] == "complete"
-    media = tomli.loads((package / "scaffold.lock.toml").read_text(encoding="utf-8"))["values"]["media"]
+    media = spec["values"]["media"]
     assert (media["required"], media["sends"]) == (["image"], ["image"])
     assert "text_only" not in (package / "vllm_omni_rollout_adapter.py").read_text(encoding="utf-8")
 

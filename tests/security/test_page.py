@@ -89,7 +89,8 @@ PROOF: dict[str, str] = {
     "its loader, in a child process": "security/test_children.py::test_loading_headers"
     " security/test_children.py::test_a_loader_sees_no_token",
     "of your environment a short list, no token among it": "verify/test_contract_level.py"
-    "::test_no_token_of_the_users_reaches_it verify/test_rollout_process.py::test_process_sees_only_what_it_needs",
+    "::test_a_process_that_left_the_group_is_ended_and_no_token_of_the_users_reaches_a_package"
+    " verify/test_rollout_process.py::test_process_sees_only_what_it_needs",
     "Limits of time, memory and sizes of files end an accident": "verify/test_contract_level.py"
     "::test_a_contract_that_does_not_come_back_is_a_failure_and_the_others_go_on"
     " verify/test_contract_level.py::test_the_limits_hold_while_the_package_is_imported",
@@ -109,7 +110,7 @@ PROOF: dict[str, str] = {
     "::test_a_step_ends_with_the_tool_so_that_the_next_build_has_the_folder_to_itself",
     "two at once": "verify/test_rollout_environment.py::test_two_builds_at_a_time_are_refused",
     "also one in another session": "verify/test_contract_level.py"
-    "::test_a_process_that_left_the_group_delays_nothing_and_is_ended"
+    "::test_a_process_that_left_the_group_is_ended_and_no_token_of_the_users_reaches_a_package"
     " verify/test_contract_level.py::test_a_signal_leaves_no_process_and_no_file"
     " verify/train/test_train_level.py::test_signal_ends_a_run_at_once_and_not_the_one_beside_it",
     "are taken away by the next run": "security/test_scratch.py"

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import libcst as cst
 
 from scaffold.plan.registry import submodules
-from scaffold.plan.registry.submodules import Statement, place
+from scaffold.plan.registry.order import place
+from scaffold.plan.registry.submodules import Statement
 
 NOQA = "# noqa: F401, F403"
 

@@ -83,7 +83,7 @@ def test_a_training_killed_in_a_save_goes_on_and_its_export_makes_images(
     assert [step.number for step in resumed.steps] == [2]
     assert resumed.steps[0].metric(LOG_PROB) <= LIMIT
     printed = (resumed.log or Path()).read_text(errors="replace")
-    assert "note: global_step_2 was not saved whole" in printed
+    assert "note: global_step_2 is incomplete" in printed
     assert f"note: training goes on from {place / 'global_step_1'}" in printed
 
     out = tmp_path / "release"
