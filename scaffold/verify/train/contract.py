@@ -89,7 +89,7 @@ def contracts(variant: Variant) -> list[Contract]:
 
 
 def _place(part: Any) -> str:
-    """``oldpolicy`` of the module ``old_policy`` and of a class ``OldPolicy``."""
+    """``logprob`` of a module ``log_prob`` and of a class ``LogProb``."""
     return str(part.__name__.rpartition(".")[2].replace("_", "").lower())
 
 

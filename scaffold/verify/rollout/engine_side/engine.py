@@ -290,9 +290,11 @@ class Engine:
         request: Any = importlib.import_module("vllm_omni.lora.request")
         named = request.LoRARequest(lora_name="exported", lora_int_id=FROM_FILE, lora_path=folder)
         vars(manager).pop("_load_adapter", None)  # of one that was pushed
-        with with_attribute(self.transport, "lora_request", lambda: named):
-            yield
-        manager.set_active_adapter(None)
+        try:
+            with with_attribute(self.transport, "lora_request", lambda: named):
+                yield
+        finally:
+            manager.set_active_adapter(None)
 
 
 def _resize(prompt: Any, width: int, height: int) -> None:
